@@ -1,0 +1,1 @@
+"""The one pure step that joins classify and alerts; the daemon and replay both run it."""

@@ -1,0 +1,1 @@
+"""Asks agents and turns their answers into observations. Does not judge."""

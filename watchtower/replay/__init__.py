@@ -1,0 +1,1 @@
+"""Plays recordings through the judge in virtual time."""

@@ -1,0 +1,1 @@
+"""Simulated GPUs and runs, for the demo and the tests."""
