@@ -1,0 +1,50 @@
+"""One cause is one incident: a watcher that cannot see does not accuse its runs one by one."""
+
+from tests.fakes.fleet import T0, Fleet
+from watchtower.judge.settings import JudgeSettings
+from watchtower.judge.step import Judge
+from watchtower.model import Observation, PollFailure
+
+
+def _two_runs() -> tuple[Judge, list[Observation]]:
+    judge = Judge(JudgeSettings())
+    first, second = Fleet(nodes=2, run_id="slurm-1"), Fleet(nodes=2, run_id="slurm-2")
+    second.names = ["gpu-x", "gpu-y"]
+    observations: list[Observation] = []
+    for _ in range(40):
+        observations = []
+        for fleet in (first, second):
+            fleet.now += 5
+            fleet._make_steps()
+            observations += [fleet._observe(n, name) for n, name in enumerate(fleet.names)]
+            fleet._said.clear()
+        judge.step(observations, first.now)
+    return judge, observations
+
+
+def test_all_agents_silent_with_several_runs_is_one_incident_about_the_watcher() -> None:
+    judge, _ = _two_runs()
+    now, notices = T0 + 200, []
+    for _ in range(200):
+        now += 5
+        failed = [
+            Observation(at=now, node=n, failed=PollFailure.UNREACHABLE)
+            for n in ("gpu-a", "gpu-b", "gpu-x", "gpu-y")
+        ]
+        notices += judge.step(failed, now).notices
+    [notice] = notices
+    assert (notice.subject, notice.run_id, str(notice.severity)) == ("watcher", None, "warning")
+    assert "4 of 4 agents" in notice.reason
+
+
+def test_it_is_resolved_when_agents_answer_again() -> None:
+    judge, observations = _two_runs()
+    now, notices = T0 + 200, []
+    for number in range(300):
+        now += 5
+        if number < 100:
+            seen = [Observation(at=now, node=o.node, failed=PollFailure.UNREACHABLE) for o in observations]
+        else:
+            seen = [Observation(at=now, node=o.node, reading=o.reading) for o in observations]
+        notices += [n for n in judge.step(seen, now).notices if n.subject == "watcher"]
+    assert [str(n.action) for n in notices] == ["trigger", "resolve"]
