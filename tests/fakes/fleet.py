@@ -153,8 +153,8 @@ class Fleet:
 
     # -- what was said ---------------------------------------------------------------------------------------
 
-    @property
-    def state(self) -> RunState:
+    def judged(self) -> RunState:
+        """The run's state after the newest round."""
         return next(v.state for v in self.steps[-1].views if v.run_id == self.run_id)
 
     @property

@@ -52,7 +52,7 @@ def test_a_deadlock_that_stays_is_told_whatever_came_before(stretches: list[tupl
     fleet.go(300)
     fleet.freeze(SPIN, but={5: IDLE})
     fleet.go(1500)
-    assert fleet.state is RunState.DEADLOCKED
+    assert fleet.judged() is RunState.DEADLOCKED
     actions = [action for action, _, _ in fleet.told() if action != "update"]
     assert actions[-1] == "trigger"
 

@@ -14,7 +14,7 @@ def test_all_ranks_spinning_without_a_step_is_a_deadlock_within_90_seconds() -> 
     fleet.go(300)
     onset = fleet.freeze(SPIN)
     fleet.go(120)
-    assert fleet.state is RunState.DEADLOCKED
+    assert fleet.judged() is RunState.DEADLOCKED
     [notice] = fleet.notices
     assert notice.at - onset <= 90
     assert abs(notice.since - onset) <= ROUND_S + 1
@@ -29,7 +29,7 @@ def test_the_same_for_less_than_the_hold_pages_nobody() -> None:
     fleet.work()
     fleet.go(120)
     assert fleet.notices == []
-    assert fleet.state is RunState.PROGRESSING
+    assert fleet.judged() is RunState.PROGRESSING
 
 
 def test_the_hold_is_what_the_settings_say() -> None:
@@ -45,7 +45,7 @@ def test_one_idle_rank_among_spinning_ones_is_named() -> None:
     fleet.go(300)
     fleet.freeze(SPIN, but={5: IDLE})
     fleet.go(120)
-    assert fleet.state is RunState.DEADLOCKED
+    assert fleet.judged() is RunState.DEADLOCKED
     assert fleet.suspects == [5]
 
 
@@ -85,7 +85,7 @@ def test_rank_0_writing_gigabytes_while_the_rest_spin_is_a_pause() -> None:
     fleet.write_mb_s[0] = 800.0
     fleet.go(900)
     assert fleet.notices == []
-    assert fleet.state is RunState.PROGRESSING
+    assert fleet.judged() is RunState.PROGRESSING
 
 
 def test_a_save_whose_bytes_stop_is_named_well_before_the_limit_of_a_pause() -> None:
@@ -105,7 +105,7 @@ def test_one_rank_working_while_the_rest_wait_is_an_evaluation() -> None:
     fleet.freeze(SPIN, but={0: WORK})
     fleet.go(2400)
     assert fleet.notices == []
-    assert fleet.state is RunState.PROGRESSING
+    assert fleet.judged() is RunState.PROGRESSING
 
 
 def test_all_idle_is_hung_and_only_after_an_epoch_boundary_could_have_passed() -> None:
@@ -155,7 +155,7 @@ def test_steps_that_go_on_beat_a_power_pattern_that_looks_dead() -> None:
     fleet.all(SPIN)
     fleet.go(600)
     assert fleet.notices == []
-    assert fleet.state is RunState.PROGRESSING
+    assert fleet.judged() is RunState.PROGRESSING
 
 
 def test_a_deadlock_is_over_only_when_a_new_step_comes() -> None:
@@ -165,17 +165,17 @@ def test_a_deadlock_is_over_only_when_a_new_step_comes() -> None:
     fleet.go(120)
     fleet.all(WORK)
     fleet.go(120)
-    assert fleet.state is RunState.DEADLOCKED
+    assert fleet.judged() is RunState.DEADLOCKED
     fleet.work()
     fleet.go(200)
-    assert fleet.state is RunState.PROGRESSING
+    assert fleet.judged() is RunState.PROGRESSING
     assert fleet.told() == [CRITICAL_DEADLOCK, ("resolve", "critical", "progressing")]
 
 
 def test_without_a_step_feed_the_hold_is_longer_and_the_page_says_what_it_rests_on() -> None:
     fleet = Fleet(feed=False)
     fleet.go(600)
-    assert fleet.state is RunState.PROGRESSING
+    assert fleet.judged() is RunState.PROGRESSING
     assert "no step feed" in fleet.reason
     onset = fleet.freeze(SPIN)
     fleet.go(140)
@@ -190,7 +190,7 @@ def test_ranks_that_spin_before_the_first_step_while_nothing_prepares_are_a_dead
     fleet = Fleet(feed=False)
     fleet.freeze(SPIN)
     fleet.go(590)
-    assert fleet.state is RunState.STARTING
+    assert fleet.judged() is RunState.STARTING
     fleet.go(60)
     assert fleet.told() == [CRITICAL_DEADLOCK]
 
@@ -201,7 +201,7 @@ def test_tokenising_on_one_host_for_hours_is_starting() -> None:
     fleet.cpu_cores[0] = 8.0
     fleet.go(3 * 3600)
     assert fleet.notices == []
-    assert fleet.state is RunState.STARTING
+    assert fleet.judged() is RunState.STARTING
 
 
 def test_a_printed_step_zero_is_no_first_step() -> None:
@@ -212,7 +212,7 @@ def test_a_printed_step_zero_is_no_first_step() -> None:
     fleet.say(step=0)
     fleet.go(1700)
     assert fleet.notices == []
-    assert fleet.state is RunState.STARTING
+    assert fleet.judged() is RunState.STARTING
 
 
 @pytest.mark.parametrize("share", [0.45, 1.0])
@@ -243,7 +243,7 @@ def test_a_restart_of_the_watcher_in_the_middle_neither_pages_again_nor_forgets(
     fleet.restart_watcher()
     fleet.go(300)
     assert fleet.told() == [CRITICAL_DEADLOCK]
-    assert fleet.state is RunState.DEADLOCKED
+    assert fleet.judged() is RunState.DEADLOCKED
     fleet.work()
     fleet.go(200)
     assert fleet.told()[1:] == [("resolve", "critical", "progressing")]

@@ -48,7 +48,7 @@ def test_a_floor_that_is_met_says_nothing() -> None:
     fleet.throughput = 9100.0
     fleet.go(600)
     assert fleet.notices == []
-    assert fleet.state is RunState.PROGRESSING
+    assert fleet.judged() is RunState.PROGRESSING
 
 
 def test_long_steps_that_vary_severalfold_are_not_slow() -> None:

@@ -28,7 +28,7 @@ def test_every_rank_told_to_stop_is_stopped_and_pages_nobody() -> None:
     fleet.go(300)
     _leave_all(fleet, signal=15)
     fleet.go(120)
-    assert fleet.state is RunState.STOPPED
+    assert fleet.judged() is RunState.STOPPED
     assert fleet.notices == []
 
 
@@ -37,7 +37,7 @@ def test_every_rank_leaving_with_code_0_is_completed() -> None:
     fleet.go(300)
     _leave_all(fleet, code=0)
     fleet.go(120)
-    assert fleet.state is RunState.COMPLETED
+    assert fleet.judged() is RunState.COMPLETED
     assert fleet.notices == []
 
 
@@ -46,7 +46,7 @@ def test_ranks_that_vanish_without_a_word_far_from_the_end_are_a_crash() -> None
     fleet.go(300)
     _leave_all(fleet)
     fleet.go(60)
-    assert fleet.state is RunState.CRASHED
+    assert fleet.judged() is RunState.CRASHED
 
 
 def test_a_run_that_said_it_finished_and_left_is_completed() -> None:
@@ -55,10 +55,10 @@ def test_a_run_that_said_it_finished_and_left_is_completed() -> None:
     fleet.stepping = False
     fleet.say(phase=Phase.FINISHED)
     fleet.go(60)
-    assert fleet.state is RunState.PROGRESSING
+    assert fleet.judged() is RunState.PROGRESSING
     _leave_all(fleet)
     fleet.go(60)
-    assert fleet.state is RunState.COMPLETED
+    assert fleet.judged() is RunState.COMPLETED
 
 
 def test_finished_work_whose_processes_stay_lingers_with_a_warning() -> None:
@@ -88,7 +88,7 @@ def test_one_rank_gone_while_steps_go_on_is_a_warning_and_no_crash() -> None:
     fleet.go(300)
     fleet.kill(2, signal=9)
     fleet.go(300)
-    assert fleet.state is RunState.PROGRESSING
+    assert fleet.judged() is RunState.PROGRESSING
     assert fleet.told() == [("trigger", "warning", "progressing")]
 
 
@@ -128,7 +128,7 @@ def test_suspended_processes_are_stopped_by_a_person() -> None:
     fleet.freeze(IDLE)
     fleet.proc_state = "T"
     fleet.go(1800)
-    assert fleet.state is RunState.STOPPED
+    assert fleet.judged() is RunState.STOPPED
     assert fleet.notices == []
 
 
@@ -147,7 +147,7 @@ def test_one_silent_agent_does_not_blind_a_run_that_steps() -> None:
     fleet.go(300)
     fleet.silent.add("gpu-b")
     fleet.go(600)
-    assert fleet.state is RunState.PROGRESSING
+    assert fleet.judged() is RunState.PROGRESSING
     assert fleet.notices == []
 
 
@@ -156,7 +156,7 @@ def test_no_agent_answering_is_unknown_and_warns_after_five_minutes() -> None:
     fleet.go(300)
     fleet.silent = set(fleet.names)
     fleet.go(60)
-    assert fleet.state is RunState.UNKNOWN
+    assert fleet.judged() is RunState.UNKNOWN
     assert fleet.notices == []
     fleet.go(300)
     assert fleet.told() == [("trigger", "warning", "unknown")]
@@ -169,7 +169,7 @@ def test_unknown_never_resolves_a_deadlock() -> None:
     fleet.go(120)
     fleet.silent = set(fleet.names)
     fleet.go(1800)
-    assert fleet.state is RunState.UNKNOWN
+    assert fleet.judged() is RunState.UNKNOWN
     assert [action for action, _, _ in fleet.told()] == ["trigger"]
 
 
@@ -178,7 +178,7 @@ def test_a_wedged_driver_is_unknown_and_not_an_exit() -> None:
     fleet.go(300)
     fleet.nvml = NvmlState.UNRESPONSIVE
     fleet.go(120)
-    assert fleet.state is RunState.UNKNOWN
+    assert fleet.judged() is RunState.UNKNOWN
 
 
 def test_a_crash_loop_is_one_incident_until_a_new_highest_step() -> None:
@@ -194,7 +194,7 @@ def test_a_crash_loop_is_one_incident_until_a_new_highest_step() -> None:
         fleet.go(100)
     assert [action for action, _, _ in fleet.told()].count("trigger") == 1
     assert "resolve" not in [action for action, _, _ in fleet.told()]
-    assert fleet.state is RunState.SLOW
+    assert fleet.judged() is RunState.SLOW
     fleet.go(300)
-    assert fleet.state is RunState.PROGRESSING
+    assert fleet.judged() is RunState.PROGRESSING
     assert fleet.told()[-1][0] == "resolve"

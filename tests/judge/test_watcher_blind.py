@@ -3,7 +3,7 @@
 from tests.fakes.fleet import T0, Fleet
 from watchtower.judge.settings import JudgeSettings
 from watchtower.judge.step import Judge
-from watchtower.model import Observation, PollFailure
+from watchtower.model import Notice, Observation, PollFailure
 
 
 def _two_runs() -> tuple[Judge, list[Observation]]:
@@ -24,7 +24,8 @@ def _two_runs() -> tuple[Judge, list[Observation]]:
 
 def test_all_agents_silent_with_several_runs_is_one_incident_about_the_watcher() -> None:
     judge, _ = _two_runs()
-    now, notices = T0 + 200, []
+    now = T0 + 200
+    notices: list[Notice] = []
     for _ in range(200):
         now += 5
         failed = [
@@ -39,7 +40,8 @@ def test_all_agents_silent_with_several_runs_is_one_incident_about_the_watcher()
 
 def test_it_is_resolved_when_agents_answer_again() -> None:
     judge, observations = _two_runs()
-    now, notices = T0 + 200, []
+    now = T0 + 200
+    notices: list[Notice] = []
     for number in range(300):
         now += 5
         if number < 100:

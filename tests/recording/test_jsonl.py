@@ -32,7 +32,7 @@ def _plain() -> bytes:
     [
         ("r.jsonl", bytes),
         ("r.jsonl.gz", gzip.compress),
-        ("r.jsonl.zst", lambda data: zstandard.compress(data)),
+        ("r.jsonl.zst", zstandard.compress),
     ],
 )
 def test_what_was_written_is_read_back(tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
