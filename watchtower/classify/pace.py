@@ -102,6 +102,14 @@ def _recent_paces(run: RunMemory, now: float) -> list[float]:
     return recent if len(recent) >= _LEAST_RECENT else run.paces_s[-_LEAST_RECENT:]
 
 
+def _slow_from(run: RunMemory, slow_pace_s: float) -> float:
+    """When the newest unbroken stretch of slow entries began: the entry before its first one."""
+    index = len(run.paces_s)
+    while index > 0 and run.paces_s[index - 1] > slow_pace_s:
+        index -= 1
+    return run.pace_at[max(0, index - 1)] if run.pace_at else 0.0
+
+
 def _below_own_pace(run: RunMemory, *, now: float, thresholds: Thresholds) -> Finding | None:
     if len(run.paces_s) < _LEAST_HISTORY:
         return None
@@ -114,7 +122,7 @@ def _below_own_pace(run: RunMemory, *, now: float, thresholds: Thresholds) -> Fi
         run.slow_since = None
         return None
     if run.slow_since is None:
-        run.slow_since = run.pace_at[-min(len(_recent_paces(run, now)), len(run.pace_at))]
+        run.slow_since = _slow_from(run, usual / thresholds.slow_share)
         run.usual_pace_s = usual
     if now - run.slow_since < thresholds.slow_hold_s:
         return None
