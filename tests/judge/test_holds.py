@@ -97,7 +97,7 @@ def test_a_hold_is_kept_and_not_overdrawn(what: Prepare, state: RunState, hold_s
     fleet.go(hold_s + 60)
     named = [change for change in fleet.changes if change.verdict.state is state]
     assert named, f"never {state}; {fleet.judged()}: {fleet.reason}"
-    assert hold_s - ROUND_S <= named[0].at - onset <= hold_s + 3 * ROUND_S
+    assert hold_s <= named[0].at - onset <= hold_s + 3 * ROUND_S
     assert len([n for n in fleet.notices if n.action == "trigger"]) == 1
 
 
@@ -163,7 +163,8 @@ def test_a_run_that_left_is_forgotten_after_a_day() -> None:
     assert fleet.steps[-1].views
     fleet.go(1000)
     assert not fleet.steps[-1].views
-    assert fleet.steps[-1].forgotten == () and any(step.forgotten == ("slurm-1",) for step in fleet.steps)
+    assert fleet.steps[-1].forgotten == ()
+    assert any(step.forgotten == ("slurm-1",) for step in fleet.steps)
 
 
 def test_slowness_is_held_for_three_minutes() -> None:
