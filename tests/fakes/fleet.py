@@ -61,6 +61,7 @@ class Fleet:
         self.write_mb_s: dict[int, float] = {}
         self.clock_mhz: dict[int, float] = {}
         self.pid_base = 1000
+        self.pids: dict[int, int] = {}
         self.feed = feed
         self.step, self.step_s, self.total_steps = 100, step_s, total_steps
         self.next_step_at = T0 + step_s
@@ -103,6 +104,7 @@ class Fleet:
         """Every process comes back under new pids and resumes at a step."""
         self.gone.clear()
         self.pid_base += 100
+        self._cpu.clear()
         self.step = step
         self.work()
 
@@ -255,7 +257,7 @@ class Fleet:
             0,
             "jlee",
             {},
-            self.pid_base + rank,
+            self.pids.get(rank, self.pid_base + rank),
             T0,
             (f"GPU-{rank}",),
             40_000.0,

@@ -140,21 +140,15 @@ def _take_run(run: RunMemory, seen: RankReading, at: float) -> None:
     run.world_size = seen.world_size or run.world_size
     if seen.attempt is not None:
         run.attempt = max(run.attempt or 0, seen.attempt)
+        run.attempt_seen = run.attempt_seen if run.attempt_seen is not None else seen.attempt
 
 
 def _meet(run: RunMemory, key: str, node: str, seen: RankReading, at: float) -> RankMemory:
     known = run.ranks.get(key)
-    fresh = known is None or known.pid != seen.pid or known.node != node
-    if known is None or fresh:
-        if known is not None and all(not rank.present for rank in run.ranks.values()):
-            restart(run, at)
-            run.ranks.clear()
-        rank = RankMemory(
-            key=key, rank=seen.rank, node=node, pid=seen.pid, first_seen_at=at, activity_since=at
-        )
-        if known is not None and known.node == node:
-            rank.working_w, rank.working_mem_util = known.working_w, known.working_mem_util
-            rank.power_limit_w, rank.learned_polls = known.power_limit_w, min(known.learned_polls, 20)
+    if known is None or known.pid != seen.pid or known.node != node:
+        rank = RankMemory(key=key, rank=seen.rank, node=node, pid=seen.pid, first_seen_at=at, activity_since=at)
+        if known is not None:
+            _replace(run, known, rank, seen, at)
         run.ranks[key] = rank
         known = rank
     if not known.present:  # a torn process list, or an exit that was none
@@ -166,6 +160,24 @@ def _meet(run: RunMemory, key: str, node: str, seen: RankReading, at: float) -> 
         known.memory_grew_at = at
     known.gpu_memory_mib = seen.gpu_memory_mib
     return known
+
+
+def _replace(run: RunMemory, old: RankMemory, new: RankMemory, seen: RankReading, at: float) -> None:
+    """A rank lives in another process now: keep what is true of its board, and see whether the whole run started again.
+
+    All processes gone before, or a higher attempt, says so at once. A single process may be a hot spare that takes over while
+    steps go on; whether it was more shows when steps begin again further back (progress.py).
+    """
+    if old.node == new.node:
+        new.working_w, new.working_mem_util = old.working_w, old.working_mem_util
+        new.power_limit_w, new.learned_polls = old.power_limit_w, min(old.learned_polls, 20)
+    run.replaced_at = at
+    if not run.present():
+        restart(run, at)
+        run.ranks.clear()
+    elif seen.attempt is not None and run.attempt_seen is not None and seen.attempt > run.attempt_seen:
+        restart(run, at)
+    run.attempt_seen = seen.attempt if seen.attempt is not None else run.attempt_seen
 
 
 def _take_counters(rank: RankMemory, seen: RankReading, at: float, thresholds: Thresholds) -> None:

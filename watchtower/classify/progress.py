@@ -42,6 +42,9 @@ def _take_phase(run: RunMemory, phase: Phase, at: float) -> None:
 
 
 def _take_step(run: RunMemory, step: int, at: float) -> None:
+    began = run.replaced_at
+    if run.step is not None and step < run.step and began is not None and run.started_at < began <= at:
+        restart(run, began)  # new processes, and steps begin again further back
     if run.step is None or run.step_at is None:
         run.step, run.step_at, run.attempt_first_step = step, at, step
     elif step > run.step and at > run.step_at:
