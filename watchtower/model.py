@@ -319,6 +319,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     seq: int = 0  # notices made so far
     told: tuple[str, ...] = ()  # sinks that are owed or were given a trigger of this episode
     fired_at: float | None = None
+    suspects_told_at: float | None = None  # when people last heard of other suspects
     recovering_since: float | None = None
     resolved_at: float | None = None
     resolve_reason: str | None = None

@@ -86,7 +86,7 @@ def test_the_page_says_what_a_person_needs_at_three_in_the_morning_in_that_order
         "rank 3 on gpu-a",
         "16 of 16 ranks at 100 % utilization",
     ]
-    words += ["% of their own working power", "GPU-hours", "checkpoint", "first "]
+    words += ["% of their own working power", "GPU-hours", "checkpoint", "first: "]
     places = [page.summary(5000).find(word) for word in words]
     assert -1 not in places, dict(zip(words, places, strict=True))
     assert places == sorted(places)
