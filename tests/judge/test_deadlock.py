@@ -141,6 +141,22 @@ def test_a_pause_that_healed_before_is_waited_out_the_next_time() -> None:
     assert fleet.notices == []
 
 
+def test_a_deadlock_that_healed_teaches_no_patience_even_if_the_watcher_was_blind_at_its_end() -> None:
+    fleet = Fleet()
+    fleet.go(300)
+    fleet.freeze(SPIN)
+    fleet.go(400)
+    fleet.silent = set(fleet.names)
+    fleet.go(400)
+    fleet.silent.clear()
+    fleet.work()
+    fleet.go(300)
+    onset = fleet.freeze(SPIN)
+    fleet.go(120)
+    assert fleet.judged() is RunState.DEADLOCKED
+    assert fleet.notices[-1].at - onset <= 90
+
+
 def test_a_repeated_step_is_not_progress() -> None:
     fleet = Fleet()
     fleet.go(300)

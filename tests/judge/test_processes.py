@@ -72,6 +72,26 @@ def test_finished_work_whose_processes_stay_lingers_with_a_warning() -> None:
     assert fleet.told() == [("trigger", "warning", "lingering")]
 
 
+def test_an_upload_after_the_trainers_end_mark_is_no_hang() -> None:
+    fleet = Fleet()
+    fleet.go(300)
+    fleet.freeze(IDLE)
+    fleet.say(phase=Phase.FINISHING)
+    fleet.go(1200)
+    assert fleet.notices == []
+    fleet.go(400)
+    assert fleet.told() == [("trigger", "warning", "lingering")]
+
+
+def test_a_last_save_that_hangs_in_a_collective_is_a_deadlock_though_the_end_mark_was_printed() -> None:
+    fleet = Fleet()
+    fleet.go(300)
+    fleet.freeze(SPIN)
+    fleet.say(phase=Phase.FINISHING)
+    fleet.go(960)
+    assert fleet.told() == [("trigger", "critical", "deadlocked")]
+
+
 def test_one_rank_gone_while_the_others_spin_is_a_crash_of_that_rank() -> None:
     fleet = Fleet()
     fleet.go(300)

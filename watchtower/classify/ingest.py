@@ -146,7 +146,9 @@ def _take_run(run: RunMemory, seen: RankReading, at: float) -> None:
 def _meet(run: RunMemory, key: str, node: str, seen: RankReading, at: float) -> RankMemory:
     known = run.ranks.get(key)
     if known is None or known.pid != seen.pid or known.node != node:
-        rank = RankMemory(key=key, rank=seen.rank, node=node, pid=seen.pid, first_seen_at=at, activity_since=at)
+        rank = RankMemory(
+            key=key, rank=seen.rank, node=node, pid=seen.pid, first_seen_at=at, activity_since=at
+        )
         if known is not None:
             _replace(run, known, rank, seen, at)
         run.ranks[key] = rank

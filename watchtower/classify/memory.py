@@ -97,6 +97,7 @@ class RunMemory(msgspec.Struct, kw_only=True):
     pauses_s: dict[str, float] = {}
     pause_since: float | None = None
     pause_pattern: str | None = None
+    pause_was_fault: bool = False
     slow_since: float | None = None
     below_floor_since: float | None = None
     # what was judged

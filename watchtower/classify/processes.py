@@ -3,7 +3,7 @@
 from watchtower.classify.finding import Finding, duration
 from watchtower.classify.memory import RankMemory, RunMemory
 from watchtower.classify.settings import Thresholds
-from watchtower.model import Evidence, Phase, RunState, Severity, Suspect
+from watchtower.model import Activity, Evidence, Phase, RunState, Severity, Suspect
 
 _SIGTERM = 15
 # 128 + SIGTERM, as a shell or a container runtime reports it.
@@ -121,11 +121,19 @@ def suspended(run: RunMemory, *, now: float) -> Finding | None:
 
 
 def finished(run: RunMemory, *, now: float, thresholds: Thresholds) -> Finding | None:
-    """The run said that its work is done, and processes are still there: tearing down, or lingering beyond the allowance."""
-    if run.finished_at is None or run.phase is not Phase.FINISHED or not run.present():
+    """The run said that its work is done, and processes are still there: tearing down, or lingering beyond the allowance.
+
+    A trainer's end mark alone (`finishing`) comes before its last save. It counts once every board is idle: an upload or a
+    teardown looks like that, a save that hangs in a collective does not.
+    """
+    present = run.present()
+    if run.finished_at is None or not present:
+        return None
+    ended = run.phase is Phase.FINISHED or all(rank.activity is Activity.IDLE for rank in present)
+    if not ended:
         return None
     held = now - run.finished_at
-    staying = len(run.present())
+    staying = len(present)
     if held < thresholds.linger_allowance_s:
         return Finding(
             state=RunState.PROGRESSING,

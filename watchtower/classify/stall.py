@@ -19,7 +19,7 @@ _MIXED = "mixed"
 _STILL_GOING_S = 25.0
 # A learned pause may last this much longer than it ever did.
 _LEARNED_FACTOR, _LEARNED_SLACK_S = 1.5, 30.0
-_PAUSING_PHASES = frozenset({Phase.INIT, Phase.EVAL, Phase.CHECKPOINT})
+_PAUSING_PHASES = frozenset({Phase.INIT, Phase.EVAL, Phase.CHECKPOINT, Phase.FINISHING})
 
 
 class Stuck(msgspec.Struct, frozen=True):
@@ -52,27 +52,27 @@ def stuck(run: RunMemory, *, now: float) -> Stuck | None:
 
 
 def follow_pauses(run: RunMemory, found: Stuck | None, *, now: float, fault: bool) -> None:
-    """Learn how long this run pauses and comes back by itself; a pause that was named a fault teaches nothing."""
+    """Learn how long this run pauses and comes back by itself; a pause that was ever named a fault teaches nothing."""
     if found is not None:
         if run.pause_since is None:
-            run.pause_since, run.pause_pattern = found.since, found.pattern
+            run.pause_since, run.pause_pattern, run.pause_was_fault = found.since, found.pattern, False
         elif found.pattern != run.pause_pattern and now - run.pause_since < 30.0:
             run.pause_pattern = found.pattern
+    run.pause_was_fault = run.pause_was_fault or fault
+    if found is not None or run.pause_since is None or run.pause_pattern is None:
         return
-    if run.pause_since is None or run.pause_pattern is None:
-        return
-    came_back = (
-        run.step_at is not None and run.step_at > run.pause_since
-        if run.fed
-        else any(rank.working_since is not None and now - rank.working_since > 30.0 for rank in run.present())
-    )
-    if came_back or fault:
-        worked = max((rank.working_since or now for rank in run.present()), default=now)
-        if not fault:
-            run.pauses_s[run.pause_pattern] = max(
-                run.pauses_s.get(run.pause_pattern, 0.0), min(worked, now) - run.pause_since
-            )
+    if _came_back(run, run.pause_since, now):
+        if not run.pause_was_fault:
+            worked = max((rank.working_since or now for rank in run.present()), default=now)
+            longest = run.pauses_s.get(run.pause_pattern, 0.0)
+            run.pauses_s[run.pause_pattern] = max(longest, min(worked, now) - run.pause_since)
         run.pause_since = run.pause_pattern = None
+
+
+def _came_back(run: RunMemory, since: float, now: float) -> bool:
+    if run.fed:
+        return run.step_at is not None and run.step_at > since
+    return any(rank.working_since is not None and now - rank.working_since > 30.0 for rank in run.present())
 
 
 def stalled(run: RunMemory, *, now: float, thresholds: Thresholds) -> Finding | None:
