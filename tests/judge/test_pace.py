@@ -58,3 +58,15 @@ def test_long_steps_that_vary_severalfold_are_not_slow() -> None:
         fleet.step_s = lengths[number % len(lengths)]
         fleet.go(fleet.step_s)
     assert fleet.notices == []
+
+
+def test_the_page_can_say_when_the_collectives_own_timeout_will_strike() -> None:
+    said = Fleet()
+    said.go(100)
+    said.happen("collective_timeout", code=1800)
+    said.happen("collective_timeout", code=600)
+    said.go(10)
+    assert said.steps[-1].views[0].collective_timeout_s == 600
+    told = Fleet(settings=JudgeSettings(runs=(RunRule(match="*", collective_timeout_s=900.0),)))
+    told.go(10)
+    assert told.steps[-1].views[0].collective_timeout_s == 900

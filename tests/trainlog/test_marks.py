@@ -165,3 +165,12 @@ def test_a_process_that_ends_well_is_remembered_with_zero() -> None:
     )
     assert (mark.kind, mark.pid, mark.exit_code) == ("rank_exit", 73591, 0)
     assert steps([mark]) == []
+
+
+def test_the_collectives_own_timeout_is_read_where_it_is_logged() -> None:
+    line = (
+        "[rank0]:[I304 10:11:12.345 ProcessGroupNCCL.cpp:905] [PG ID 0 PG GUID 0 Rank 0] ProcessGroupNCCL initialization"
+        " options: size: 16, global rank: 0, TIMEOUT(ms): 600000, USE_HIGH_PRIORITY_STREAM: 0\n"
+    )
+    (mark,) = read(line)
+    assert (mark.kind, mark.code) == ("collective_timeout", 600)

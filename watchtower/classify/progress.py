@@ -80,6 +80,11 @@ def take_event(run: RunMemory, event: EventReading) -> None:
             run.last_checkpoint_at = event.at
             run.last_checkpoint_step = event.code if event.code is not None else run.step
         return
+    if event.kind == "collective_timeout":
+        # Groups may differ; the shortest limit strikes first.
+        if event.code is not None and (run.collective_timeout_s is None or event.code < run.collective_timeout_s):
+            run.collective_timeout_s = float(event.code)
+        return
     run.events.append(event)
     del run.events[:-32]
 

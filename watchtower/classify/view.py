@@ -75,7 +75,9 @@ def view(
         ranks=shown,
         last_checkpoint_at=run.last_checkpoint_at,
         last_checkpoint_step=run.last_checkpoint_step,
-        collective_timeout_s=run.collective_timeout_s,
+        collective_timeout_s=rule.collective_timeout_s
+        if rule is not None and rule.collective_timeout_s is not None
+        else run.collective_timeout_s,
         progress_source=run.fed,
     )
 

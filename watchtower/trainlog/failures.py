@@ -13,6 +13,8 @@ _NCCL_TIMEOUT = re.compile(
     r"Watchdog caught collective operation timeout: \w{0,10}Work\w{1,12}\((.{0,400}?)\) ran for (\d{1,12}) milliseconds"
 )
 _NCCL_FIELD = re.compile(r"\b(SeqNum|OpType|Timeout\(ms\))=(\w{1,40})")
+# Source: ProcessGroupNCCL.cpp, its options as logged at INFO when a group is made.
+_NCCL_OPTIONS = re.compile(r"ProcessGroupNCCL initialization options:.{0,200}?TIMEOUT\(ms\): (\d{1,12})\b")
 _GROUP_RANK = re.compile(r"\[Rank (\d{1,6})\]")
 _NCCL_STUCK = re.compile(r"watchdog got stuck for (\d{1,6}) seconds")
 _CUDA_OOM = re.compile(r"CUDA out of memory|torch\.(?:cuda\.)?OutOfMemoryError")
@@ -67,7 +69,7 @@ class Failures:
             or self._torchrun(text)
             or self._scheduler(text)
         )
-        if mark is not None and mark.kind not in ("signal", "rank_exit"):
+        if mark is not None and mark.kind not in ("signal", "rank_exit", "collective_timeout"):
             self._failed = True
         return mark
 
@@ -133,6 +135,9 @@ class Failures:
 def _library(text: str, rank: int | None) -> Mark | None:
     if found := _NCCL_TIMEOUT.search(text):
         return _nccl_timeout(text, found.group(1), int(found.group(2)), rank)
+    if found := _NCCL_OPTIONS.search(text):
+        limit_s = int(found.group(1)) // 1000
+        return Mark(kind="collective_timeout", rank=rank, code=limit_s, text=f"collectives time out after {limit_s} s")
     if found := _NCCL_STUCK.search(text):
         said = f"the NCCL watchdog was stuck for {found.group(1)} s"
         return Mark(kind="nccl_watchdog_stuck", rank=rank, text=said)
