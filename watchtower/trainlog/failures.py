@@ -137,7 +137,9 @@ def _library(text: str, rank: int | None) -> Mark | None:
         return _nccl_timeout(text, found.group(1), int(found.group(2)), rank)
     if found := _NCCL_OPTIONS.search(text):
         limit_s = int(found.group(1)) // 1000
-        return Mark(kind="collective_timeout", rank=rank, code=limit_s, text=f"collectives time out after {limit_s} s")
+        return Mark(
+            kind="collective_timeout", rank=rank, code=limit_s, text=f"collectives time out after {limit_s} s"
+        )
     if found := _NCCL_STUCK.search(text):
         said = f"the NCCL watchdog was stuck for {found.group(1)} s"
         return Mark(kind="nccl_watchdog_stuck", rank=rank, text=said)
