@@ -7,6 +7,7 @@ from watchtower.simulate.play import Message
 from watchtower.simulate.receivers import Accepted, Receiver, readable
 
 _PAGERDUTY, _SLACK = "pagerduty", "slack"
+_REPEAT = "may be a repeat"  # as notify/page.py labels it
 
 
 class Inbox:
@@ -30,7 +31,17 @@ class Inbox:
 
     def messages(self) -> list[Message]:
         """All that was accepted so far, oldest first."""
-        return [Message(accepted.provider, _shown(accepted)) for accepted in list(self._receiver.accepted)]
+        seen: set[tuple[object, object]] = set()
+        messages = []
+        for accepted in list(self._receiver.accepted):
+            shown, event = (
+                _shown(accepted),
+                (accepted.body.get("dedup_key"), accepted.body.get("event_action")),
+            )
+            repeat = event in seen if accepted.provider == _PAGERDUTY else _REPEAT in shown
+            seen.add(event)
+            messages.append(Message(accepted.provider, shown, repeat))
+        return messages
 
     def refused(self) -> list[tuple[str, str]]:
         """(provider, why) of each message that the provider would not have taken."""

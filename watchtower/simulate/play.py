@@ -19,10 +19,15 @@ _DOWN_S = 2.0
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message as it arrived: at which sink, and what a person there reads."""
+    """One message as it arrived: at which sink, what a person there reads, and whether it only repeats another.
+
+    A daemon that was killed between the provider's yes and its own note of it has to send again: PagerDuty drops the second
+    by its key, and on Slack it says that it may be a repeat.
+    """
 
     sink: str
     text: str
+    repeat: bool = False
 
 
 class Stage(Protocol):
@@ -269,7 +274,9 @@ class Play:
 
     def _check_pages(self) -> None:
         for sink in self._mailbox.sinks:
-            pages = [message for message in self._mailbox.messages() if message.sink == sink]
+            pages = [
+                message for message in self._mailbox.messages() if message.sink == sink and not message.repeat
+            ]
             if len(pages) != 1:
                 raise PlayError(f"{sink} must be paged exactly once, and got {len(pages)} messages")
             self._names_the_culprit(pages[0])

@@ -172,7 +172,11 @@ class _Conversation(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Read one request and answer as the provider would."""
-        raw = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        length = int(self.headers.get("Content-Length", "0"))
+        raw = self.rfile.read(length)
+        if len(raw) < length:  # the sender died half-way through: no provider ever saw a message
+            self.close_connection = True
+            return
         answer = self.server.receiver.answer(self.path, raw)
         if answer is None:
             self.close_connection = True
