@@ -1,0 +1,130 @@
+"""What the API is told about runs, incidents and the watcher itself, and what an acknowledgement does."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.test_round import Bench, owing
+from tests.fakes.reads import incident
+from watchtower.daemon.answers import Answers
+from watchtower.model import IncidentPhase, PollFailure
+from watchtower.poller.schedule import PollSchedule
+from watchtower.poller.targets import Agent
+from watchtower.store.records import RoundRecord
+from watchtower.web.answers import AckOutcome
+from watchtower.wire import Snapshot
+
+
+class OneAnswer:
+    """An asker that always answers the same."""
+
+    answer: Snapshot | PollFailure = Snapshot(wire=1, node="gpu-a", taken_at=1.0)
+
+    async def ask(self, agent: Agent, cursor: str) -> Snapshot | PollFailure:
+        return self.answer
+
+    async def forget(self, agent: Agent) -> None:
+        pass
+
+
+class Desk(Bench):
+    """A bench with the answers on top."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.asker = OneAnswer()
+        self.schedule = PollSchedule(
+            asker=self.asker, clock=self.clock, interval_s=5.0, on_poll=lambda outcome, seconds: None
+        )
+        self.answers = Answers(
+            rounds=self.rounds,
+            polls=self.schedule,
+            store=self.store,
+            in_store=self.in_store,
+            judge=self.judge,
+            metrics=self.metrics,
+            clock=self.clock,
+            instance="test",
+        )
+
+    async def poll(self) -> None:
+        for seat in self.schedule._seats.values():
+            await self.schedule._poll(seat)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    yield made
+    made.close()
+
+
+async def test_an_acknowledgement_reaches_the_judge_the_store_and_the_status(desk: Desk) -> None:
+    desk.judge.next = owing(desk.clock.now())
+    await desk.rounds.run()
+    number = desk.rounds.open_incidents[0].id
+    assert await desk.answers.ack(number, "mira") is AckOutcome.DONE
+    assert [taken.acked_by for taken in desk.judge.taken_on] == ["mira"]
+    found = await desk.answers.incident(number)
+    assert found is not None
+    assert found.incident.acked_by == "mira"
+    assert found.deliveries is not None
+    assert found.deliveries[0].sink == "slack"
+    assert desk.answers.status().runs[0]["incident"].acked_by == "mira"
+
+
+async def test_what_is_over_or_unknown_cannot_be_acknowledged(desk: Desk) -> None:
+    assert await desk.answers.ack(99, "mira") is AckOutcome.UNKNOWN
+    desk.store.record(
+        RoundRecord(at=1.0, incidents=(incident(phase=IncidentPhase.RESOLVED, resolved_at=1.0),))
+    )
+    assert await desk.answers.ack(1, "mira") is AckOutcome.OVER
+    assert desk.judge.taken_on == []
+
+
+async def test_a_run_that_is_no_longer_watched_is_still_found(desk: Desk) -> None:
+    desk.judge.next = owing(desk.clock.now())
+    await desk.rounds.run()
+    await desk.rounds.run()
+    assert desk.answers.runs() == ()
+    found = await desk.answers.run("slurm-4411")
+    assert found is not None
+    assert len(found.run.ranks) == 16
+    assert await desk.answers.run("nobody") is None
+
+
+async def test_agents_are_fresh_for_three_intervals(desk: Desk) -> None:
+    await desk.schedule.retarget([Agent("gpu-a", "http://gpu-a:9477")])
+    assert desk.answers.fresh() == (1, 0)
+    await desk.poll()
+    desk.clock.advance(15.0)
+    assert desk.answers.fresh() == (1, 1)
+    desk.clock.advance(0.1)
+    assert desk.answers.fresh() == (1, 0)
+    desk.asker.answer = PollFailure.REFUSED
+    await desk.poll()
+    agent = desk.answers.status().agents[0]
+    assert (agent.fresh, agent.failed) == (False, "refused")
+
+
+async def test_each_way_to_be_unwell_has_its_sentence(desk: Desk) -> None:
+    await desk.rounds.run()
+    assert "no agents" in (desk.answers.unwell() or "")
+    await desk.schedule.retarget([Agent("gpu-a", "http://gpu-a:9477")])
+    assert desk.answers.unwell() is None
+    assert desk.answers.trouble() is None
+    desk.sender.living = False
+    assert "sender is stuck" in (desk.answers.unwell() or "")
+    desk.clock.advance(16.0)
+    assert "no round for 16 s" in (desk.answers.unwell() or "")
+
+
+async def test_the_dead_mans_switch_hears_of_pages_that_nobody_takes(desk: Desk) -> None:
+    await desk.schedule.retarget([Agent("gpu-a", "http://gpu-a:9477")])
+    desk.judge.next = owing(desk.clock.now())
+    await desk.rounds.run()
+    desk.clock.advance(301.0)
+    await desk.rounds.run()
+    assert desk.answers.unwell() is None
+    assert "no provider takes it" in (desk.answers.trouble() or "")
