@@ -1,0 +1,110 @@
+"""The `watchtower init` command: a token, a private CA and certificates for a small site. Overwrites nothing and contacts nobody."""
+
+import os
+import re
+import secrets
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from watchtower.cli.init_certificates import Authority
+
+_NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]{2,39}")
+_TOKEN_BYTES = 32
+
+
+def init(
+    directory: Annotated[Path, typer.Option(help="Where to put the files; made if it is missing.")],
+    node: Annotated[
+        list[str],
+        typer.Option(help="A GPU node, by the host name or address that the watcher asks; repeat for each."),
+    ],
+    days: Annotated[int, typer.Option(min=1, max=3650, help="How long the certificates are valid.")] = 825,
+) -> None:
+    """Make what agents and watcher need to trust each other.
+
+    Writes a bearer token, a private CA, one server certificate per node and one client certificate for the watcher, each
+    readable by its owner only. A file that exists is kept as it is: with the CA there, more nodes can be added later.
+
+    Exit status: 0 when done, 2 when a name is wrong or a file cannot be written.
+    """
+    from watchtower.cli.init_certificates import Authority, CertificateError
+
+    strange = [one for one in node if not _NODE.fullmatch(one)]
+    if strange:
+        _refuse(f"--node {strange[0]!r} is not a host name or an address")
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made, kept = _write_all(directory, node, Authority.of(directory, days=days, keep=_keep))
+    except CertificateError as error:
+        _refuse(str(error))
+    except OSError as error:
+        _refuse(f"cannot write to {directory}: {error.strerror}")
+    for path in kept:
+        print(f"kept  {path}")
+    for path in made:
+        print(f"made  {path}")
+    print(_NEXT.format(directory=directory.absolute(), node=node[0]))
+
+
+def _write_all(directory: Path, nodes: list[str], authority: "Authority") -> tuple[list[Path], list[Path]]:
+    made, kept = list(authority.made), list(authority.kept)
+    token = directory / "token"
+    secret = f"{secrets.token_urlsafe(_TOKEN_BYTES)}\n"
+    (made if _keep(token, secret.encode) else kept).append(token)
+    for stem, host in [*((f"node-{node.replace(':', '_')}", node) for node in nodes), ("watcher", None)]:
+        certificate, key = directory / f"{stem}.crt", directory / f"{stem}.key"
+        if certificate.exists() and key.exists():
+            kept += [certificate, key]
+            continue
+        if certificate.exists() or key.exists():
+            raise OSError(
+                0, f"only one of {certificate.name} and {key.name} is there; remove it and run this again"
+            )
+        certificate_pem, key_pem = authority.issue(host)
+        _keep(key, lambda pem=key_pem: pem)  # type: ignore[misc]
+        _keep(certificate, lambda pem=certificate_pem: pem)  # type: ignore[misc]
+        made += [certificate, key]
+    return made, kept
+
+
+def _keep(path: Path, content: Callable[[], bytes]) -> bool:
+    """Write a new file for its owner only.
+
+    Returns:
+        False when there is one already, which stays as it is.
+    """
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        return False
+    with os.fdopen(fd, "wb") as file:
+        file.write(content())
+        file.flush()
+        os.fsync(file.fileno())
+    return True
+
+
+def _refuse(sentence: str) -> NoReturn:
+    print(f"watchtower init: {sentence}", file=sys.stderr)
+    raise typer.Exit(2)
+
+
+_NEXT = """
+Next:
+1. On each node, copy token, ca.crt and the node's own .crt and .key to /etc/watchtower/, then start
+     watchtower agent --listen 0.0.0.0:9477 --token-file /etc/watchtower/token \\
+       --tls-cert /etc/watchtower/node-{node}.crt --tls-key /etc/watchtower/node-{node}.key --client-ca /etc/watchtower/ca.crt
+2. On the watching machine, put into watchtower.toml
+     [poll]
+     targets = ["{node}:9477"]
+     token_file = "{directory}/token"
+     ca_file = "{directory}/ca.crt"
+     cert_file = "{directory}/watcher.crt"
+     key_file = "{directory}/watcher.key"
+   then: watchtower check-config watchtower.toml, and watchtower serve --config watchtower.toml
+3. Keep {directory}/ca.key off the nodes: whoever has it can pretend to be any of them."""

@@ -1,0 +1,157 @@
+"""The `watchtower status` command: asks the daemon, prints, and says with its exit status how things are. Decides nothing about runs."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from watchtower.cli.places import DEFAULT_URL
+from watchtower.cli.status_ask import NoAnswerError, NotFoundError, ask
+from watchtower.cli.status_words import Style, blindness, urgency
+
+_BLIND = 3
+_REDRAW_S = 2.0
+
+
+def status(
+    run: Annotated[
+        str | None,
+        typer.Argument(help="Show this run in full, by its id, its name, or the beginning of one."),
+    ] = None,
+    url: Annotated[
+        str, typer.Option(envvar="WATCHTOWER_URL", help="Where the daemon answers.")
+    ] = DEFAULT_URL,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(envvar="WATCHTOWER_TOKEN_FILE", help="File with the daemon's web token, if it has one."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the same facts for programs.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Draw again every two seconds, until Ctrl-C.")
+    ] = False,
+) -> None:
+    """Show every run and how it is, worst first; with RUN, that one in full.
+
+    Exit status: 0 when every run is fine, 1 when one needs a look (slow, unknown, lingering, or bad and taken on by
+    somebody), 2 when one is deadlocked, hung or crashed, 3 when the watcher cannot be asked or does not see.
+    """
+    place = _Place(url, _token(token_file))
+    if not watch:
+        raise typer.Exit(_show(place, run, as_json=as_json))
+    from watchtower.clock import SystemClock
+
+    clock = SystemClock()
+    try:
+        while True:
+            sys.stdout.write("\x1b[H\x1b[2J" if sys.stdout.isatty() else "")
+            _show(place, run, as_json=as_json)
+            sys.stdout.flush()
+            clock.pause(_REDRAW_S)
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+class _Place:
+    """Where to ask, and as whom."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self._url = url.rstrip("/")
+        self._token = token
+
+    def ask(self, path: str) -> tuple[bytes, dict[str, Any]]:
+        return ask(self._url, path, self._token)
+
+
+def _show(place: _Place, wanted: str | None, *, as_json: bool) -> int:
+    """Ask once and print.
+
+    Returns:
+        The exit status.
+    """
+    try:
+        body, everything = place.ask("/api/v1/status")
+        if wanted is not None:
+            return _show_run(place, wanted, everything, as_json=as_json)
+    except (NoAnswerError, NotFoundError) as error:
+        print(f"watchtower: {error}", file=sys.stderr)
+        return _BLIND
+    if as_json:
+        sys.stdout.write(body.decode() + "\n")
+    else:
+        from watchtower.cli.status_table import table
+
+        print("\n".join(table(everything, _style())))
+    if blindness(everything) is not None:
+        return _BLIND
+    now = everything["watcher"]["now"]
+    return max((urgency(run, now) for run in everything["runs"]), default=0)
+
+
+def _show_run(place: _Place, wanted: str, everything: dict[str, Any], *, as_json: bool) -> int:
+    from urllib.parse import quote
+
+    run_id = _chosen(wanted, everything["runs"])
+    now = everything["watcher"]["now"]
+    body, answer = place.ask(f"/api/v1/runs/{quote(run_id, safe='')}")
+    if as_json:
+        sys.stdout.write(body.decode() + "\n")
+    else:
+        from watchtower.cli.status_detail import detail
+
+        _, changes = place.ask(f"/api/v1/runs/{quote(run_id, safe='')}/transitions?limit=5")
+        print("\n".join(detail(answer, changes["transitions"], now, _style())))
+    blind = blindness(everything)
+    if blind is not None:
+        print(f"watchtower: the watcher is not well: {blind}", file=sys.stderr)
+        return _BLIND
+    return urgency(answer["run"] | {"incident": answer["incident"]}, now)
+
+
+def _chosen(wanted: str, runs: list[dict[str, Any]]) -> str:
+    """The id of the run that a person means.
+
+    Raises:
+        NotFoundError: it could be several; names them.
+    """
+    for fits in (
+        [run for run in runs if wanted == run["run_id"]],
+        [run for run in runs if wanted == run["run_name"]],
+        [
+            run
+            for run in runs
+            if run["run_id"].startswith(wanted) or (run["run_name"] or "").startswith(wanted)
+        ],
+    ):
+        if len(fits) == 1:
+            return str(fits[0]["run_id"])
+        if fits:
+            raise NotFoundError(
+                f"{wanted!r} could be any of {', '.join(sorted(run['run_id'] for run in fits))}"
+            )
+    return wanted  # perhaps one that is no longer watched
+
+
+def _token(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    from watchtower.secrets import SecretError, read_secret
+
+    try:
+        return read_secret(path)
+    except SecretError as error:
+        print(f"watchtower: --token-file: {error}", file=sys.stderr)
+        raise typer.Exit(_BLIND) from None
+
+
+def _style() -> Style:
+    terminal = sys.stdout.isatty()
+    encoding = (sys.stdout.encoding or "ascii").lower()
+    columns = shutil.get_terminal_size((0, 0)).columns
+    return Style(
+        colour=terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
+        unicode=encoding.startswith("utf"),
+        width=columns or None,
+    )
