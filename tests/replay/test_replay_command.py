@@ -69,7 +69,9 @@ def test_a_cut_last_line_is_reported_on_standard_error_and_the_rest_counts(recor
 
 
 @pytest.mark.parametrize("content", [b"", b"not a recording\n", b'{"recording": 1}\n{}\n{}\n'])
-def test_what_is_no_recording_is_one_sentence_with_file_and_line_and_exit_2(tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_recording_is_one_sentence_with_file_and_line_and_exit_2(
+    tmp_path: Path, content: bytes
+) -> None:
     path = tmp_path / "r.jsonl"
     path.write_bytes(content)
     done = _replay(path, "--format", "json")

@@ -82,7 +82,9 @@ def take_event(run: RunMemory, event: EventReading) -> None:
         return
     if event.kind == "collective_timeout":
         # Groups may differ; the shortest limit strikes first.
-        if event.code is not None and (run.collective_timeout_s is None or event.code < run.collective_timeout_s):
+        if event.code is not None and (
+            run.collective_timeout_s is None or event.code < run.collective_timeout_s
+        ):
             run.collective_timeout_s = float(event.code)
         return
     run.events.append(event)

@@ -9,7 +9,9 @@ class RunRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     match: str
     throughput_floor: str | None = None  # "9000 tokens/s" of the whole run, "0.5 steps/s", "120 samples/s"
     expected_ranks: int | None = None  # normally learned from world_size
-    collective_timeout_s: float | None = None  # NCCL's own, where no log says it; pages then say when it will strike
+    collective_timeout_s: float | None = (
+        None  # NCCL's own, where no log says it; pages then say when it will strike
+    )
 
 
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
