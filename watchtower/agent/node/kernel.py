@@ -13,11 +13,13 @@ _MAX_READS = 512
 _MAX_TAIL = 8192
 _REPEAT_S = 5.0
 
+# Kernel messages quote names that any user can choose (a program's, a cgroup's): only how a message begins is the kernel's own.
+_PREFIX = re.compile(r"(?:(\d{1,10}),\d{1,20},\d{1,20},[^;]{0,64};)?(?:\[ {0,8}\d{1,10}\.\d{1,9}\] )?")
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]{7,16})\): (\d{1,5})(?:,|$)")
 _XID_PID = re.compile(r"\bpid='?(\d{1,10})\b")
 _OFF_BUS = re.compile(r"NVRM: (?:The NVIDIA )?GPU ([0-9a-fA-F:.]{7,16})\b.{0,200}?fallen off the bus")
-_SXID = re.compile(r"SXid \((?:PCI:)?([0-9a-fA-F:.]{7,16})\): (\d{1,6}), (Non-fatal|Fatal)?")
-_OOM = re.compile(r"\bKilled process (\d{1,10}) \(")
+_SXID = re.compile(r"nvidia-nvswitch\d{0,4}: SXid \((?:PCI:)?([0-9a-fA-F:.]{7,16})\): (\d{1,6}), (Non-fatal|Fatal)?")
+_OOM = re.compile(r"(?:(?:Memory cgroup out of memory|Out of memory)[^:(]{0,64}: )?Killed process (\d{1,10}) \(")
 _BLOCKED = re.compile(r"INFO: task .{1,64}:(\d{1,10}) blocked for more than (\d{1,6}) seconds")
 _BDF = re.compile(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})(?:\.\d)?")
 
@@ -130,22 +132,30 @@ class KernelLog:
 
 
 def parse(line: str) -> KernelLine | None:
-    """One line of the kernel log, with or without kmsg's `prio,seq,usec,flags;` in front, or None when it does not matter."""
-    if found := _XID.search(line):
+    """One line of the kernel log, with or without kmsg's `prio,seq,usec,flags;` in front, or None when it does not matter.
+
+    Programs may write into the kernel's log too, or have syslog do so; the kernel marks those lines with another facility than
+    its own (kernel-doc of /dev/kmsg: facility in the bits above the lowest three), and they are not believed.
+    """
+    prefix = _PREFIX.match(line)
+    start = prefix.end() if prefix else 0
+    if prefix and prefix.group(1) and int(prefix.group(1)) >> 3:
+        return None
+    if found := _XID.match(line, start):
         code = int(found.group(2))
         pid = _XID_PID.search(line, found.end())
         words = _XID_WORDS.get(code)
         said = f"Xid {code}: {words}" if words else f"Xid {code}"
         return KernelLine("xid", said, code, int(pid.group(1)) if pid else None, parse_pci(found.group(1)))
-    if found := _OFF_BUS.search(line):
+    if found := _OFF_BUS.match(line, start):
         return KernelLine("xid", f"Xid 79: {_XID_WORDS[79]}", 79, None, parse_pci(found.group(1)))
-    if found := _SXID.search(line):
+    if found := _SXID.match(line, start):
         severity = (found.group(3) or "").lower()
         return KernelLine("sxid", f"NVSwitch SXid {found.group(2)} {severity}".strip(), int(found.group(2)))
-    if found := _OOM.search(line):
+    if found := _OOM.match(line, start):
         said = f"out of memory: killed process {found.group(1)}"
         return KernelLine("oom_kill", said, 9, int(found.group(1)))
-    if found := _BLOCKED.search(line):
+    if found := _BLOCKED.match(line, start):
         said = f"process {found.group(1)} blocked in the kernel for more than {found.group(2)} s"
         return KernelLine("blocked_task", said, None, int(found.group(1)))
     return None

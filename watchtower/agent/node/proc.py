@@ -4,6 +4,7 @@ import os
 import re
 import stat
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from watchtower.agent.node.identity import ALLOWED_VARIABLES
 _MAX_ENVIRON_BYTES = 256 * 1024
 _MAX_FILE_BYTES = 64 * 1024
 _MAX_OPEN_FILES = 512
+_MAX_THREADS = 1024
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
 
 
@@ -122,7 +124,7 @@ class Proc:
         threads = [str(pid)]
         if all_threads:
             try:
-                threads = _names(f"{self.root}/{pid}/task")
+                threads = _names(f"{self.root}/{pid}/task", _MAX_THREADS)
             except OSError:
                 return []
         found: list[int] = []
@@ -136,7 +138,7 @@ class Proc:
         """Named files that it holds open for writing. Only reads links and fdinfo, so a dead file system cannot hold us."""
         folder = f"{self.root}/{pid}/fd"
         try:
-            numbers = ["1", "2"] if standard_only else _names(folder)[:_MAX_OPEN_FILES]
+            numbers = ["1", "2"] if standard_only else _names(folder, _MAX_OPEN_FILES)
         except PermissionError:
             return Absent.DENIED
         except OSError:
@@ -192,9 +194,10 @@ class Proc:
             os.close(descriptor)
 
 
-def _names(folder: str) -> list[str]:
+def _names(folder: str, most: int) -> list[str]:
+    """The first names only: a process may have a million threads or open files."""
     with os.scandir(folder) as entries:
-        return [entry.name for entry in entries]
+        return [entry.name for entry in islice(entries, most)]
 
 
 def _read_up_to(descriptor: int, limit: int) -> bytes:
@@ -206,6 +209,31 @@ def _read_up_to(descriptor: int, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def is_regular(descriptor: int) -> bool:
-    """Whether an open descriptor is a plain file: never a device, a pipe or a socket."""
-    return stat.S_ISREG(os.fstat(descriptor).st_mode)
+def open_regular(
+    path: str, uids: frozenset[int], *, follow_link: bool = False, parent: int | None = None
+) -> int | None:
+    """Open a plain file of one of these users to read, and nothing else, not even for a moment.
+
+    The file is first only pointed at (O_PATH), which does nothing to a device or a pipe and waits for nobody; what is then
+    looked at is what is opened, whoever swaps the name meanwhile.
+
+    Args:
+        path: a name; its last component may not be a link unless `follow_link`, for links of /proc/PID/fd.
+        parent: descriptor of the folder that `path` is in.
+
+    Returns:
+        A descriptor, or None: a device, pipe, socket or folder, or somebody else's.
+
+    Raises:
+        OSError: not there, or not allowed.
+    """
+    nofollow = 0 if follow_link else os.O_NOFOLLOW
+    pointed = os.open(path, os.O_PATH | os.O_CLOEXEC | nofollow, dir_fd=parent)
+    try:
+        seen = os.fstat(pointed)
+        if not stat.S_ISREG(seen.st_mode) or seen.st_uid not in uids:
+            return None
+        # Our own /proc, whatever tree is looked at: there the name of a descriptor opens that very file.
+        return os.open(f"/proc/self/fd/{pointed}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    finally:
+        os.close(pointed)
