@@ -57,6 +57,7 @@ class Fleet:
         self.limit_w = 700.0
         self.scale = 1.0
         self.proc_state = "R"
+        self.world_size: int | None = None  # None: as many as there are
         self.cpu_cores: dict[int, float] = {}
         self.write_mb_s: dict[int, float] = {}
         self.clock_mhz: dict[int, float] = {}
@@ -252,7 +253,7 @@ class Fleet:
             "llm",
             rank,
             rank % self.gpus,
-            len(self.doing),
+            self.world_size or len(self.doing),
             RankSource.ENVIRON,
             0,
             "jlee",

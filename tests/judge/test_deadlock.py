@@ -274,3 +274,11 @@ def test_a_restart_of_the_watcher_inside_the_hold_still_pages_in_time() -> None:
     fleet.go(90)
     assert fleet.told() == [CRITICAL_DEADLOCK]
     assert fleet.notices[0].at - onset <= 90
+
+
+def test_a_rank_that_was_never_seen_is_said_with_the_evidence() -> None:
+    fleet = Fleet(feed=False)
+    fleet.world_size = 9
+    fleet.freeze(SPIN)
+    fleet.go(700)
+    assert ("ranks ever seen", "8 of 9") in [(e.name, e.value) for e in fleet.notices[0].evidence]

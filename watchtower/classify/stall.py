@@ -225,6 +225,8 @@ def _evidence(run: RunMemory, now: float) -> tuple[Evidence, ...]:
         out.append(
             Evidence("usual gap between steps seen", duration(sorted(run.gaps_s)[len(run.gaps_s) // 2]))
         )
+    if run.world_size is not None and len(run.ranks) < run.world_size:
+        out.append(Evidence("ranks ever seen", f"{len(run.ranks)} of {run.world_size}"))
     moving = sum(rank.io_bytes_per_s or 0.0 for rank in present)
     out.append(Evidence("storage traffic", f"{moving / 1e6:.0f} MB/s"))
     return tuple(out)

@@ -7,6 +7,7 @@ import msgspec
 
 from watchtower.alerts.lifecycle import advance, close
 from watchtower.alerts.owing import owed
+from watchtower.classify.finding import SEVERITY
 from watchtower.classify.ingest import take
 from watchtower.classify.memory import NodeMemory, RunMemory
 from watchtower.classify.verdict import judge, proven
@@ -86,6 +87,9 @@ class Judge:
         self._nodes: dict[str, NodeMemory] = {}
         self._runs: dict[str, RunMemory] = {}
         self._incidents: dict[str, Incident] = {}  # open ones, by subject
+        self._expected: frozenset[str] | None = None  # the agents that are polled; None: whoever speaks
+        self._last_at: float | None = None
+        self._resumed_at = float("-inf")
 
     def reconfigure(self, settings: JudgeSettings) -> None:
         """Judge by other settings from the next round on; memory and open incidents stay."""
@@ -93,14 +97,10 @@ class Judge:
         self._thresholds = settings.thresholds()
 
     def expect(self, nodes: Sequence[str]) -> None:
-        """Name the agents that are polled now; others are no longer waited for."""
-        wanted = set(nodes)
-        for name in [name for name in self._nodes if name not in wanted]:
-            if not any(
-                rank.node == name and rank.present
-                for run in self._runs.values()
-                for rank in run.ranks.values()
-            ):
+        """Name the agents that are polled now; a run that only lives on others is no longer watched."""
+        self._expected = frozenset(nodes)
+        for name in [name for name in self._nodes if name not in self._expected]:
+            if not any(rank.node == name for run in self._runs.values() for rank in run.present()):
                 del self._nodes[name]
         for name in nodes:
             self._nodes.setdefault(name, NodeMemory(node=name))
@@ -129,10 +129,7 @@ class Judge:
                 self._nodes = msgspec.json.decode(judge_memory, type=_Saved).nodes
             except msgspec.DecodeError:
                 self._nodes = {}
-        # The time we were down is ours, not the agents': silence is counted from now on.
-        for node in self._nodes.values():
-            if node.answered_at is not None:
-                node.answered_at = max(node.answered_at, now)
+        self._resume(now)
         self._incidents = {i.subject: i for i in incidents if i.phase is not IncidentPhase.RESOLVED}
         return tuple(unreadable)
 
@@ -160,6 +157,9 @@ class Judge:
             now: the watcher's clock, at or after the newest observation.
         """
         done = _Round()
+        if self._last_at is not None and now - self._last_at > self._thresholds.stale_after_s:
+            self._resume(now)
+        self._last_at = now
         for observation in observations:
             take(observation, nodes=self._nodes, runs=self._runs, thresholds=self._thresholds)
         verdicts = {run_id: self._judge_run(run, now, done) for run_id, run in self._runs.items()}
@@ -172,7 +172,7 @@ class Judge:
             member = blind is not None and verdict.state is RunState.UNKNOWN
             if not member:
                 self._advance(f"run:{run_id}", self._unproven(verdict), shown.get(run_id), done)
-        forgotten = self._forget(now, done)
+        forgotten = self._forget(now, shown, done)
         return JudgeStep(
             at=now,
             views=tuple(done.views),
@@ -192,7 +192,9 @@ class Judge:
     def _judge_run(self, run: RunMemory, now: float, done: _Round) -> Verdict:
         previous, suspects, since = run.state, run.suspects, run.since
         try:
-            verdict = judge(run, self._nodes, now=now, thresholds=self._thresholds, rules=self._settings.runs)
+            verdict = self._not_looked_yet(run, now) or judge(
+                run, self._nodes, now=now, thresholds=self._thresholds, rules=self._settings.runs
+            )
             done.views.append(
                 view(
                     run, verdict, self._nodes, now=now, thresholds=self._thresholds, rules=self._settings.runs
@@ -214,8 +216,33 @@ class Judge:
             done.touched.add(run.run_id)
         return verdict
 
-    def _view_of(self, run_id: str, done: _Round) -> RunView | None:
-        return next((seen for seen in done.views if seen.run_id == run_id), None)
+    def _resume(self, now: float) -> None:
+        """We were away. That time is ours, not the agents' or the runs': silence counts from now on, and no hold ran meanwhile."""
+        self._resumed_at = now
+        for node in self._nodes.values():
+            if node.answered_at is not None:
+                node.answered_at = max(node.answered_at, now)
+
+    def _not_looked_yet(self, run: RunMemory, now: float) -> Verdict | None:
+        """What was judged before we were away, until every rank was seen again or its node can be called silent."""
+        away = now - self._resumed_at <= self._thresholds.stale_after_s
+        present = run.present()
+        if (
+            run.state is None
+            or not present
+            or not away
+            or all(rank.seen_at > self._resumed_at for rank in present)
+        ):
+            return None
+        return Verdict(
+            run_id=run.run_id,
+            at=now,
+            state=run.state,
+            since=run.since,
+            reason="as before the watcher was away; not looked at again yet",
+            severity=SEVERITY[run.state],
+            suspects=run.suspects,
+        )
 
     def _unproven(self, verdict: Verdict) -> Verdict:
         """A restarted run that has not yet come beyond its earlier attempts neither heals its incident nor opens one."""
@@ -277,19 +304,30 @@ class Judge:
             suspects=tuple(Suspect(None, name, None, "does not answer") for name in silent[:10]),
         )
 
-    def _forget(self, now: float, done: _Round) -> tuple[str, ...]:
-        old = [
-            run_id
-            for run_id, run in self._runs.items()
-            if not run.present() and now - max(run.seen_at, run.since) > self._thresholds.forget_after_s
-        ]
-        for run_id in old:
+    def _forget(self, now: float, shown: dict[str, RunView], done: _Round) -> tuple[str, ...]:
+        gone = {
+            run_id: why for run_id, run in self._runs.items() if (why := self._over(run, now)) is not None
+        }
+        for run_id, why in gone.items():
             incident = self._incidents.get(f"run:{run_id}")
             if incident is not None:
-                result = close(incident, at=now, reason="forgotten", view=self._view_of(run_id, done))
+                result = close(incident, at=now, reason=why, view=shown.get(run_id))
                 self._settle(incident.subject, incident, result.incident, result.notices, done)
             del self._runs[run_id]
-        return tuple(old)
+        return tuple(gone)
+
+    def _over(self, run: RunMemory, now: float) -> str | None:
+        """Why a run need not be remembered any longer, or None."""
+        if now - run.seen_at > self._thresholds.forget_after_s:
+            return "forgotten"
+        present = run.present()
+        if (
+            self._expected is not None
+            and present
+            and not any(rank.node in self._expected for rank in present)
+        ):
+            return "no longer watched"
+        return None
 
 
 def _seeing(now: float) -> Verdict:
