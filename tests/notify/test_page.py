@@ -48,7 +48,7 @@ def test_the_founding_incident_reads_in_the_order_a_person_needs() -> None:
     )
     assert fact(made, "NCCL timeout") == "in 28 min, about 2025-11-30 22:28:26 UTC"
     assert fact(made, "first").startswith("before you kill it")
-    assert "on gpu-a: py-spy dump --pid 41003" in fact(made, "first")
+    assert "on gpu-a: py-spy dump --nonblocking --pid 41003" in fact(made, "first")
     assert made.runbook_url == f"{RUNBOOK}#deadlocked"
 
 

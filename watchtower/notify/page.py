@@ -16,11 +16,11 @@ NO_CULPRIT = "no culprit visible yet"
 # One sentence each: docs/alerts.md has the whole runbook under the same heading.
 FIRST_THING: dict[RunState, str] = {
     RunState.DEADLOCKED: (
-        "before you kill it, take stacks of the suspects (py-spy dump --pid PID) and the NCCL flight recorder;"
+        "before you kill it, take stacks of the suspects (py-spy dump --nonblocking --pid PID) and the NCCL flight recorder;"
         " then restart from the last checkpoint"
     ),
     RunState.HUNG: (
-        "look at the suspects' stacks (py-spy dump --pid PID) and at the storage it reads from; then decide on a restart"
+        "look at the suspects' stacks (py-spy dump --nonblocking --pid PID) and at the storage it reads from; then decide on a restart"
     ),
     RunState.CRASHED: "read the last lines of the log of the rank that left first, and check its node before you restart",
     RunState.SLOW: "compare clocks, temperature and power of the suspects with the other ranks; look for a busy file system",
@@ -210,7 +210,8 @@ def _first_thing(notice: Notice) -> str:
         pid = _pids(notice).get((suspect.rank, suspect.node))
         if pid is not None:
             return words.replace(
-                "py-spy dump --pid PID", f"on {_clip(suspect.node, 100)}: py-spy dump --pid {pid}"
+                "py-spy dump --nonblocking --pid PID",
+                f"on {_clip(suspect.node, 100)}: py-spy dump --nonblocking --pid {pid}",
             )
     return words
 
