@@ -3,6 +3,7 @@
 from collections.abc import Iterable, MutableMapping
 
 from watchtower.classify.activity import last_worked, mean, sample_activity
+from watchtower.classify.belonging import belongs, heard, key_of
 from watchtower.classify.learn import follow_power_limit, learn_working_level
 from watchtower.classify.memory import NodeMemory, RankMemory, RunMemory
 from watchtower.classify.progress import restart, take_event, take_progress
@@ -45,33 +46,32 @@ def take(
     node.answered_at = observation.at
     node.nvml_state, node.nvml_detail = str(reading.nvml_state), reading.nvml_detail
     node.agent_version, node.agent_started_at = reading.agent_version, reading.agent_started_at
-    _take_said(reading, runs, observation.at)
+    for rank in reading.ranks:
+        if rank.run_id not in runs:
+            at = observation.at
+            runs[rank.run_id] = RunMemory(
+                run_id=rank.run_id, user=rank.user, first_seen_at=at, started_at=at, since=at
+            )
+    _take_said(observation.node, reading, heard(observation.node, reading, runs))
     _take_ranks(observation.node, observation.at, reading, runs, thresholds)
     node.runs = tuple(sorted({rank.run_id for rank in reading.ranks}))
 
 
-def _take_said(reading: NodeReading, runs: MutableMapping[str, RunMemory], at: float) -> None:
-    """Progress, exits and events, which may be about runs whose ranks live on other nodes."""
-    for rank in reading.ranks:
-        if rank.run_id not in runs:
-            runs[rank.run_id] = RunMemory(run_id=rank.run_id, first_seen_at=at, started_at=at, since=at)
+def _take_said(node: str, reading: NodeReading, runs: MutableMapping[str, RunMemory]) -> None:
+    """Progress, exits and events, about the runs that this node may speak for."""
     for said in reading.progress:
         if (run := runs.get(said.run_id)) is not None:
             take_progress(run, said)
-    _take_exits(reading, runs)
-    for event in reading.events:
-        for run in _concerned(event, runs):
-            take_event(run, event)
-            _take_lost_gpu(run, event)
-
-
-def _take_exits(reading: NodeReading, runs: MutableMapping[str, RunMemory]) -> None:
     for left in reading.exits:
-        run = runs.get(left.run_id)
-        for rank in run.ranks.values() if run is not None else ():
-            if rank.pid == left.pid and (rank.rank == left.rank or left.rank is None):
+        gone = runs.get(left.run_id)
+        for rank in gone.ranks.values() if gone is not None else ():
+            if rank.node == node and rank.pid == left.pid:
                 rank.exit = left
                 _leave(rank, left.at)
+    for event in reading.events:
+        for concerned in _concerned(event, runs):
+            take_event(concerned, event)
+            _take_lost_gpu(concerned, event)
 
 
 def _concerned(event: EventReading, runs: MutableMapping[str, RunMemory]) -> Iterable[RunMemory]:
@@ -108,7 +108,9 @@ def _take_ranks(
     named: dict[str, set[str]] = {}
     for seen in reading.ranks:
         run = runs[seen.run_id]
-        key = str(seen.rank) if seen.rank is not None else f"{node}/{seen.pid}"
+        if not belongs(run, seen):
+            continue
+        key = key_of(run, node, seen, at)
         named.setdefault(run.run_id, set()).add(key)
         _take_run(run, seen, at)
         rank = _meet(run, key, node, seen, at)
@@ -135,7 +137,7 @@ def _leave(rank: RankMemory, at: float) -> None:
 def _take_run(run: RunMemory, seen: RankReading, at: float) -> None:
     run.seen_at = at
     run.run_name = seen.run_name or run.run_name
-    run.user = seen.user or run.user
+    run.user = seen.user if seen.user and not run.present() else run.user or seen.user
     run.labels = seen.labels or run.labels
     run.world_size = seen.world_size or run.world_size
     if seen.attempt is not None:
