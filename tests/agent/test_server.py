@@ -156,16 +156,34 @@ def test_a_probe_without_the_token_learns_only_whether_all_is_well(guarded: Agen
 @pytest.mark.parametrize(
     "query", ["", "?minutes=", "?minutes=x", "?minutes=-1", "?minutes=nan", "?minutes=1441"]
 )
-def test_a_release_wants_a_number_of_minutes(server: AgentServer, memory: FakeMemory, query: str) -> None:
-    status, body = ask(server, "POST", f"/release{query}")
+def test_a_release_wants_a_number_of_minutes(guarded: AgentServer, memory: FakeMemory, query: str) -> None:
+    status, body = ask(guarded, "POST", f"/release{query}", {"Authorization": "Bearer s3cret"})
     assert status == 400
     assert "minutes" in str(body["error"])
     assert memory.released == []
 
 
-def test_a_web_page_cannot_release_the_gpus(server: AgentServer, memory: FakeMemory) -> None:
-    assert ask(server, "POST", "/release?minutes=5", {"Origin": "http://evil"})[0] == 403
+def test_a_web_page_cannot_release_the_gpus(guarded: AgentServer, memory: FakeMemory) -> None:
+    headers = {"Origin": "http://evil", "Authorization": "Bearer s3cret"}
+    assert ask(guarded, "POST", "/release?minutes=5", headers)[0] == 403
     assert memory.released == []
+
+
+def test_without_a_token_no_job_of_this_machine_can_blind_the_watch(
+    server: AgentServer, memory: FakeMemory
+) -> None:
+    status, body = ask(server, "POST", "/release?minutes=5")
+    assert (status, memory.released) == (403, [])
+    assert "kill -USR1" in str(body["error"])
+
+
+def test_a_token_in_the_address_is_no_token_and_is_not_logged(
+    guarded: AgentServer, memory: FakeMemory, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    assert ask(guarded, "GET", "/v1/snapshot?token=s3cret&access_token=s3cret")[0] == 401
+    assert "/v1/snapshot" in caplog.text
+    assert "s3cret" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -216,6 +234,8 @@ def test_what_follows_a_body_is_not_taken_for_a_request(server: AgentServer, mem
     assert send_raw(server, head + smuggled).count(b"HTTP/1.1 ") == 1
     chunked = b"GET /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert send_raw(server, chunked + smuggled).count(b"HTTP/1.1 ") == 1
+    two = b"GET /healthz HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: %d\r\n\r\n" % len(smuggled)
+    assert send_raw(server, two + smuggled).count(b"HTTP/1.1 ") == 1
     assert memory.released == []
 
 

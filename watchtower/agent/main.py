@@ -32,7 +32,7 @@ _JOIN_S = 4.0  # the reader needs up to 3 s for a sampling process that will not
 
 
 def run(settings: AgentSettings, clock: Clock) -> int:
-    """Run until SIGTERM or SIGINT; SIGUSR1 lets go of the GPUs for a while. Call it from the main thread.
+    """Run until SIGTERM or SIGINT; SIGUSR1 lets go of the GPUs for a while, SIGUSR2 takes them up again. Call it from the main thread.
 
     Returns:
         The exit status: 0 after a signal, 2 when the settings cannot be used, 1 when the address cannot be listened on or
@@ -136,6 +136,8 @@ def _wait(
             return 0
         if signal.SIGUSR1 in came:
             reader.release(release_min)
+        if signal.SIGUSR2 in came:
+            reader.release(0)
         for thread in threads:
             if not thread.is_alive():
                 logger.error("thread_died name=%s", thread.name)
@@ -164,7 +166,7 @@ def _signals() -> Iterator[int]:
         os.close(writing)
 
 
-_HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+_HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def _refuse(sentence: str, status: int) -> int:

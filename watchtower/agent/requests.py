@@ -4,10 +4,10 @@ Takes every answer from memory; opens nothing.
 
 import contextlib
 import http.client
-import ipaddress
 import json
 import logging
 import math
+import re
 import socket
 from http.server import BaseHTTPRequestHandler
 from typing import Any, BinaryIO, Protocol, cast
@@ -151,7 +151,8 @@ class AgentRequestHandler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         self.host.answering(self.connection)
         # A body is never read, so what follows it could be taken for another request: end the connection instead.
-        if "transfer-encoding" in self.headers or self.headers.get("content-length", "0").strip() != "0":
+        lengths = self.headers.get_all("content-length") or []
+        if "transfer-encoding" in self.headers or any(length.strip() != "0" for length in lengths):
             self.close_connection = True
         try:
             status, content_type, body = self._route()
@@ -199,8 +200,9 @@ class AgentRequestHandler(BaseHTTPRequestHandler):
         return 200 if health.fresh else 503, _JSON, json.dumps(said).encode()
 
     def _release(self, query: dict[str, list[str]]) -> tuple[int, str, bytes]:
-        if self.host.token is None and not _is_loopback(str(self.client_address[0])):
-            raise _WrongError(403, "without a token, only this machine itself may release the GPUs")
+        if self.host.token is None:
+            # This machine's jobs can connect too, and must not blind the watch over others.
+            raise _WrongError(403, "only the bearer of a token may release the GPUs; without one, kill -USR1")
         if "origin" in self.headers:
             raise _WrongError(403, "a web page may not release the GPUs")
         try:
@@ -239,14 +241,6 @@ class AgentRequestHandler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the standard library's name
-        """Only for debugging: a poll each second is no news."""
-        logger.debug("request peer=%s %s", self.client_address[0], format % args)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
+        """Only for debugging: a poll each second is no news. Without the query, where somebody may have put a token."""
+        said = re.sub(r"\?\S*", "?", format % args)
+        logger.debug("request peer=%s %s", self.client_address[0], said)

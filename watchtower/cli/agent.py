@@ -65,7 +65,7 @@ def agent(
     """Run on a GPU node: read its GPUs and training processes once a second and answer the watcher.
 
     Needs no root to start; docs/agent.md says what each privilege lets it see. SIGUSR1 lets go of the GPUs for a while, so
-    that a driver can be reloaded. Answers /v1/snapshot, /metrics and /healthz.
+    that a driver can be reloaded, and SIGUSR2 takes them up again. Answers /v1/snapshot, /metrics and /healthz.
 
     Exit status: 0 after SIGTERM, 1 when the address cannot be listened on, 2 when the settings cannot be used.
     """

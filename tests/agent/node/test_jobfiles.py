@@ -2,6 +2,8 @@
 
 import json
 import os
+import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -53,10 +55,45 @@ def test_a_folder_outside_the_jobs_root_is_not_reached(tmp_path: Path) -> None:
     assert read_job_folder(JobFolder(str(tmp_path), "/outside", UID)).heartbeats != ()
 
 
-def test_a_pipe_in_place_of_a_file_does_not_hold_us(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_a_file_is_not_opened_not_even_for_a_moment(tmp_path: Path) -> None:
     (tmp_path / "run-a").mkdir()
-    os.mkfifo(tmp_path / "run-a" / "rank_3.json")
+    pipe = tmp_path / "run-a" / "rank_3.json"
+    os.mkfifo(pipe)
+    # Returns as soon as anybody opens the pipe to read: what an open does to a device is not undone by closing it.
+    writer = threading.Thread(target=lambda: os.close(os.open(pipe, os.O_WRONLY)))
+    writer.start()
     assert read(tmp_path).refused == 1
+    writer.join(0.2)
+    assert writer.is_alive()
+    os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
+    writer.join(10)
+
+
+def test_a_folder_below_one_that_may_not_be_listed_is_read_by_its_owner(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to become somebody else")
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o711)
+        write(Path(folder) / "me")
+        for path in (Path(folder) / "me", *(Path(folder) / "me").rglob("*")):
+            os.chown(path, 4242, 4242)
+        child = os.fork()
+        if child == 0:
+            found = 99
+            try:
+                os.setgid(4242)
+                os.setuid(4242)
+                found = len(read(Path(folder) / "me", 4242).heartbeats)
+            finally:
+                os._exit(found)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+def test_of_very_many_files_only_a_part_is_looked_at(tmp_path: Path) -> None:
+    for run in range(4):
+        for rank in range(400):
+            write(tmp_path, run_id=f"run-{run}", rank=rank)
+    assert len(read(tmp_path).heartbeats) == 1024
 
 
 @pytest.mark.parametrize(
@@ -68,6 +105,7 @@ def test_a_pipe_in_place_of_a_file_does_not_hold_us(tmp_path: Path) -> None:
         '{"run_id": "run-b", "rank": 3, "pid": 1}',
         '{"run_id": "run-a", "rank": 4, "pid": 1}',
         '{"run_id": "run-a", "rank": "3", "pid": 1}',
+        '{"run_id": "run-a", "rank": 3, "pid": 1, "x": ' + "[" * 7000 + "]" * 7000 + "}",
         '{"run_id": "run-a", "rank": 3, "pid": 1, "phase": "' + "x" * 20_000 + '"}',
     ],
 )

@@ -59,6 +59,35 @@ def test_other_lines_that_matter(line: str, kind: str, pid: int | None) -> None:
     assert (found.kind, found.pid) == (kind, pid)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Out of memory: Killed process 4242 (python3) total-vm:1kB",
+        "Killed process 4242 (x",
+        "NVRM: Xid (PCI:0000:5d:00): 79, x",
+        "NVRM: GPU 0000:18:00.0: GPU has fallen off the bus.",
+        "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Fatal, x",
+        "INFO: task python3:4242 blocked for more than 122 seconds.",
+    ],
+)
+def test_what_a_user_can_make_the_kernel_or_syslog_say_is_not_believed(said: str) -> None:
+    assert parse(f"6,1,2,-;{said}") is not None
+    assert parse(f"6,1,2,-,caller=T77;[   12.345678] {said}") is not None
+    # The name of a program that crashed, and of a cgroup: any user's choice.
+    assert parse(f"6,1,2,-;a.out[77]: segfault at 0 ip 0 sp 0 error 4 in {said}[400000+1000]") is None
+    assert parse(f"6,1,2,-;cgroup: fork rejected by pids controller in /user.slice/{said}") is None
+    # A program wrote it (logger, forwarded by syslog): facility 1.
+    assert parse(f"14,1,2,-;{said}") is None
+
+
+def test_a_process_named_like_a_field_is_not_taken_for_one() -> None:
+    found = parse(
+        "NVRM: Xid (PCI:0000:5d:00): 79, pid='<unknown>', name=pid=4242, GPU has fallen off the bus."
+    )
+    assert found is not None
+    assert found.pid is None
+
+
 def test_an_address_is_the_same_in_every_spelling() -> None:
     assert parse_pci("0000:5d:00") == parse_pci("00000000:5D:00.0") == parse_pci("5d:00.0")
     assert (

@@ -1,5 +1,7 @@
 """Runs and ranks of a whole node: who is inferred, who is believed, who gets none."""
 
+import pytest
+
 from tests.agent.node.fake_proc import torchrun
 from watchtower.agent.node.identity import claim
 from watchtower.agent.node.proc import ProcessKey
@@ -13,12 +15,13 @@ def process(
     parent: int = 50,
     uid: int = 1000,
     registration: Registration | None = None,
+    cgroup: str = "",
 ) -> Candidate:
     return Candidate(
         key=ProcessKey(pid, 1),
         parent_pid=parent,
         uid=uid,
-        claim=claim(environ or {}, "", "h"),
+        claim=claim(environ or {}, cgroup, "h"),
         registration=registration,
     )
 
@@ -103,4 +106,37 @@ def test_a_run_of_another_user_cannot_be_joined() -> None:
 def test_a_registration_cannot_speak_for_another_users_run() -> None:
     liar = process(101, uid=2000, registration=Registration(run_id="torchrun-x", rank=1))
     found = resolve([process(102, torchrun(0, run="x")), liar], {}, "h")
+    assert (ranks(found), found.foreign) == ({102: 0}, 1)
+
+
+SRUN = {"SLURM_JOB_ID": "4411", "SLURM_PROCID": "0", "SLURM_NTASKS": "2"}
+
+
+@pytest.mark.parametrize(
+    "cgroup",
+    [
+        "5:memory:/slurm/uid_1000/job_4411/step_0/task_3",
+        "0::/system.slice/slurmstepd.scope/job_4411/step_0/user/task_3",
+        "0::/system.slice/gpu-a_slurmstepd.scope/job_4411/step_0/user/task_3",
+    ],
+)
+def test_a_run_that_the_schedulers_cgroup_vouches_for_cannot_be_squatted(cgroup: str) -> None:
+    squatter = process(101, SRUN, uid=2000)
+    also = process(102, {"WATCHTOWER_RUN_ID": "slurm-4411"}, uid=2000, cgroup=cgroup.replace("4411", "5555"))
+    mine = process(103, SRUN, cgroup=cgroup)
+    found = resolve([squatter, also, mine], {"slurm-4411": 2000}, "h")
+    assert (ranks(found), found.foreign) == ({103: 0}, 2)
+
+
+@pytest.mark.parametrize(
+    "cgroup",
+    [
+        "0::/user.slice/user-2000.slice/user@2000.service/slurm/job_4411",
+        "0::/user.slice/user-2000.slice/user@2000.service/system.slice/slurmstepd.scope/job_4411/step_0",
+        "0::/system.slice/slurmstepd.scope/job_5555/step_0/user/task_0/slurm/job_4411",
+    ],
+)
+def test_a_cgroup_of_the_users_own_making_vouches_for_nothing(cgroup: str) -> None:
+    liar = process(101, SRUN, uid=2000, cgroup=cgroup)
+    found = resolve([liar, process(102, SRUN)], {"slurm-4411": 1000}, "h")
     assert (ranks(found), found.foreign) == ({102: 0}, 1)

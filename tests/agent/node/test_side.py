@@ -1,64 +1,12 @@
 """One look after another at a made-up node: ranks, exits, logs, kernel, job files, and what cannot be seen."""
 
-import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.agent.node.fake_proc import FakeProc, torchrun
-from tests.fakes.clock import FakeClock
+from tests.agent.node.fake_node import UID, Node
+from tests.agent.node.fake_proc import torchrun
 from watchtower import wire
-from watchtower.agent.node.side import GpuProcess, NodeReport, NodeSettings, NodeSide
-
-UID = os.getuid()
-
-
-class Node:
-    """A node with eight GPUs at most, and the agent's side of it."""
-
-    def __init__(self, folder: Path, **settings: object) -> None:
-        self.folder = folder
-        self.proc = FakeProc(folder)
-        self.kmsg = folder / "kmsg"
-        self.kmsg.touch()
-        self.jobs = folder / "jobs"
-        self.clock = FakeClock()
-        self.side = NodeSide(
-            NodeSettings(
-                proc_root=self.proc.root,
-                job_directory=str(self.jobs),
-                kmsg_path=str(self.kmsg),
-                **settings,  # type: ignore[arg-type]
-            ),
-            self.clock,
-        )
-        self.listed: list[GpuProcess] = []
-
-    def rank(self, pid: int, environ: dict[str, str], **process: object) -> None:
-        self.proc.add(pid, environ, **process)  # type: ignore[arg-type]
-        self.listed.append(GpuProcess(pid, f"GPU-{len(self.listed)}", 1000.0))
-
-    def look(self, seconds: float = 1.0) -> NodeReport:
-        self.clock.advance(seconds)
-        return self.side.look(self.listed)
-
-    def say(self, line: str) -> None:
-        with self.kmsg.open("a") as file:
-            file.write(f"3,1,1,-;{line}\n")
-
-    def heartbeat(self, run_id: str, rank: int, **said: object) -> None:
-        folder = self.jobs / str(UID) / run_id
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"rank_{rank}.json").write_text(json.dumps({"run_id": run_id, "rank": rank} | said))
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    made = Node(tmp_path)
-    yield made
-    made.side.close()
+from watchtower.agent.node.side import GpuProcess, NodeSettings, NodeSide
 
 
 def test_a_rank_is_published_with_all_that_is_known_and_nothing_secret(node: Node) -> None:
@@ -308,15 +256,6 @@ def test_a_watchtower_dir_is_read_inside_the_jobs_own_root(node: Node) -> None:
     (node.proc.root / "101" / "root").unlink()
     (node.proc.root / "101" / "root").symlink_to(inside)
     assert [(r.run_id, r.rank) for r in node.look().ranks] == [("run-a", 0)]
-
-
-def test_a_run_of_another_user_cannot_be_joined_or_spoken_for(node: Node) -> None:
-    node.rank(101, torchrun(0, run="qwen"))
-    node.look()
-    node.rank(102, torchrun(1, run="qwen"), uid=UID + 1)
-    report = node.look()
-    assert [r.pid for r in report.ranks] == [101]
-    assert any("belongs to another user" in sentence for sentence in report.blind)
 
 
 def test_with_user_only_other_users_are_left_alone_and_that_is_said(tmp_path: Path) -> None:

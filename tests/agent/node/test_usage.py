@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.agent.node.fake_proc import FakeProc
-from watchtower.agent.node.proc import Proc
+from watchtower.agent.node.proc import Proc, Stat
 from watchtower.agent.node.usage import UsageCounter
 
 TICKS = 100  # per second on Linux
@@ -61,3 +61,24 @@ def test_storage_that_may_not_be_read_is_not_zero(tmp_path: Path) -> None:
     (fake.root / "10" / "io").write_text("nothing\n")
     used = UsageCounter(Proc(fake.root), 10).read(all_threads=True)
     assert (used.read_bytes, used.write_bytes) == (None, None)
+
+
+class CountingProc(Proc):
+    """Counts how many processes are looked at."""
+
+    looks = 0
+
+    def stat(self, pid: int) -> Stat | None:
+        self.looks += 1
+        return super().stat(pid)
+
+
+def test_ten_thousand_children_are_not_all_looked_at(tmp_path: Path) -> None:
+    fake = FakeProc(tmp_path)
+    fake.add(101)
+    for pid in range(1000, 1300):
+        fake.add(pid, parent=101)
+    fake.children(101, *range(1000, 1300), *range(20_000, 28_000))
+    proc = CountingProc(fake.root)
+    UsageCounter(proc, 101).read(all_threads=False)
+    assert proc.looks == 256

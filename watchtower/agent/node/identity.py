@@ -67,6 +67,11 @@ ALLOWED_VARIABLES: frozenset[bytes] = frozenset(
 _SAFE_ID = re.compile(r"[A-Za-z0-9][\w.:+@-]{0,127}")
 _POD_UID = re.compile(r"\bpod([0-9a-f]{8}[_-]?(?:[0-9a-f]{4}[_-]?){3}[0-9a-f]{12})")
 _SLURM_CGROUP = re.compile(r"/job_(\d{1,12})(?:/|$)", re.MULTILINE)
+# At the root of the tree: further down a user may make folders of any name.
+_SLURMS_OWN = re.compile(
+    r":/(?:system\.slice/)?[\w.@-]{0,80}slurm[\w.@-]{0,80}(?:/uid_\d{1,10})?/job_(\d{1,12})(?:/|$)",
+    re.MULTILINE,
+)
 _LARGEST = 1_000_000
 _LOCAL_ADDRESSES = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})  # noqa: S104 - compared with, not bound to
 
@@ -75,6 +80,9 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """What one process says of itself through its environment and cgroup."""
 
     run_id: str | None = None
+    vouched: bool = (
+        False  # the scheduler's own cgroup says the same of the run; an environment can be made up
+    )
     run_name: str | None = None
     rank: int | None = None
     local_rank: int | None = None
@@ -108,8 +116,11 @@ def claim(environ: Mapping[str, str], cgroup: str, host: str) -> Claim:
         _count(environ, "PET_NNODES") or 1,
         (world_size or 1) if bare_rank else 1,
     )
+    run_id = _run_id(environ, cgroup, host)
+    job = _SLURMS_OWN.search(cgroup)
     return Claim(
-        run_id=_run_id(environ, cgroup, host),
+        run_id=run_id,
+        vouched=job is not None and run_id == f"slurm-{job.group(1)}",
         run_name=_short(
             environ.get("WATCHTOWER_RUN_NAME") or environ.get("SLURM_JOB_NAME") or environ.get("JOBSET_NAME")
         ),

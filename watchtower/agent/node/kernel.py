@@ -16,10 +16,14 @@ _REPEAT_S = 5.0
 # Kernel messages quote names that any user can choose (a program's, a cgroup's): only how a message begins is the kernel's own.
 _PREFIX = re.compile(r"(?:(\d{1,10}),\d{1,20},\d{1,20},[^;]{0,64};)?(?:\[ {0,8}\d{1,10}\.\d{1,9}\] )?")
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]{7,16})\): (\d{1,5})(?:,|$)")
-_XID_PID = re.compile(r"\bpid='?(\d{1,10})\b")
+_XID_PID = re.compile(r"\s?pid='?(\d{1,10})\b")
 _OFF_BUS = re.compile(r"NVRM: (?:The NVIDIA )?GPU ([0-9a-fA-F:.]{7,16})\b.{0,200}?fallen off the bus")
-_SXID = re.compile(r"nvidia-nvswitch\d{0,4}: SXid \((?:PCI:)?([0-9a-fA-F:.]{7,16})\): (\d{1,6}), (Non-fatal|Fatal)?")
-_OOM = re.compile(r"(?:(?:Memory cgroup out of memory|Out of memory)[^:(]{0,64}: )?Killed process (\d{1,10}) \(")
+_SXID = re.compile(
+    r"nvidia-nvswitch\d{0,4}: SXid \((?:PCI:)?([0-9a-fA-F:.]{7,16})\): (\d{1,6}), (Non-fatal|Fatal)?"
+)
+_OOM = re.compile(
+    r"(?:(?:Memory cgroup out of memory|Out of memory)(?: \(oom_kill_allocating_task\))?: )?Killed process (\d{1,10}) \("
+)
 _BLOCKED = re.compile(r"INFO: task .{1,64}:(\d{1,10}) blocked for more than (\d{1,6}) seconds")
 _BDF = re.compile(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})(?:\.\d)?")
 
@@ -143,7 +147,7 @@ def parse(line: str) -> KernelLine | None:
         return None
     if found := _XID.match(line, start):
         code = int(found.group(2))
-        pid = _XID_PID.search(line, found.end())
+        pid = _XID_PID.match(line, found.end())
         words = _XID_WORDS.get(code)
         said = f"Xid {code}: {words}" if words else f"Xid {code}"
         return KernelLine("xid", said, code, int(pid.group(1)) if pid else None, parse_pci(found.group(1)))

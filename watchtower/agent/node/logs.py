@@ -1,21 +1,32 @@
 """Chooses which logs to follow: what ranks and their launchers hold open for writing, and what the settings name. Parses nothing itself."""
 
 import glob
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import PurePath
 
 import msgspec
 
-from watchtower.agent.node.follow import Appended, FileKey, FollowedFile, open_log
+from watchtower.agent.node.follow import (
+    MAX_BYTES_PER_LOOK,
+    Appended,
+    FileKey,
+    FollowedFile,
+    open_held_log,
+    open_named_log,
+)
 from watchtower.agent.node.identity import safe_id
-from watchtower.agent.node.lanes import MAX_LANES, Lanes
+from watchtower.agent.node.lanes import Lanes
 from watchtower.agent.node.proc import Absent, Proc
 
 _SCAN_EVERY_S = 5.0
 _KEEP_AFTER_S = 15.0  # a crash is written down while the process goes
 _RETRY_OPEN_S = 60.0
 _WAIT_S = 0.2
-_MAX_FILES = 128
+_MAX_FILES = 512  # below the usual limit of 1024 descriptors
+_MAX_FILES_PER_USER = 128  # nobody's logs may take the place of everybody else's
+_MAX_BYTES_PER_LANE = 512 * 1024  # in one look; parsing is what costs
 _MAX_ANCESTORS = 6
 _LOG_SUFFIXES = frozenset({".log", ".out", ".err", ".txt", ".jsonl"})
 
@@ -56,6 +67,8 @@ class _Entry(msgspec.Struct):
     tried_at_s: float = -1e9
 
 
+_Work = tuple[str, _Wanted, FollowedFile | None]
+_Pattern = tuple[str, Writer, bool]  # a glob, whose, and whether it names the rank
 _Returned = tuple[str, FollowedFile | None, Appended | None]
 
 
@@ -67,7 +80,7 @@ class LogWatch:
         self._globs = globs
         self._lanes: Lanes[Callable[[], list[LogNews]]] = Lanes()
         self._entries: dict[str, _Entry] = {}
-        self._globbed: list[_Wanted] = []
+        self._globbed: dict[int, list[_Wanted]] = {}
         self._scanned_at_s = -1e9
         self._scanned_pids: frozenset[int] = frozenset()
         self._denied = 0
@@ -85,7 +98,8 @@ class LogWatch:
                 by_lane.setdefault(entry.wanted.lane, []).append((key, entry))
         for lane, batch in by_lane.items():
             work = [(key, entry.wanted, entry.file) for key, entry in batch]
-            if self._lanes.submit(lane, lambda work=work: self._after(_read_all(work), now_s)):  # type: ignore[misc]
+            job = partial(self._read, work, now_s)
+            if self._lanes.submit(lane, job, owner=batch[0][1].wanted.uid):
                 for _, entry in batch:
                     entry.tried_at_s = now_s
         news: list[LogNews] = []
@@ -100,7 +114,7 @@ class LogWatch:
         stuck = sum(entry.wanted.lane in self._lanes.busy for entry in self._entries.values())
         if stuck:
             found.append(f"{stuck} log files lie on a file system that does not answer")
-        if len(self._lanes.busy) >= MAX_LANES:
+        if self._lanes.exhausted:
             found.append("so many file systems do not answer that no further log can be read")
         if self._denied:
             found.append(f"open files of {self._denied} ranks cannot be listed; that needs CAP_SYS_PTRACE")
@@ -124,16 +138,21 @@ class LogWatch:
             for key, one in self._held_by(writer):
                 ranks = wanted[key].ranks if key in wanted else frozenset[int | None]()
                 wanted[key] = msgspec.structs.replace(one, ranks=ranks | one.ranks)
-        patterns = list(self._patterns(writers))
-        if patterns:
-            self._lanes.submit("patterns", lambda: self._set_globbed(_expand(patterns)))
-        wanted.update((one.path, one) for one in self._globbed)
+        by_user: dict[int, list[_Pattern]] = {}
+        for pattern in self._patterns(writers):
+            by_user.setdefault(pattern[1].uid, []).append(pattern)
+        for uid, patterns in by_user.items():
+            self._lanes.submit(f"{uid} patterns", partial(self._glob, uid, patterns), owner=uid)
+        self._globbed = {uid: found for uid, found in self._globbed.items() if uid in by_user}
+        wanted.update((one.path, one) for found in self._globbed.values() for one in found)
+        per_user = Counter(entry.wanted.uid for entry in self._entries.values())
         for key, one in wanted.items():
             entry = self._entries.get(key)
             if entry is not None:
                 entry.wanted, entry.wanted_at_s = one, now_s
-            elif len(self._entries) < _MAX_FILES:
+            elif len(self._entries) < _MAX_FILES and per_user[one.uid] < _MAX_FILES_PER_USER:
                 self._entries[key] = _Entry(one, now_s)
+                per_user[one.uid] += 1
 
     def _held_by(self, writer: Writer) -> Iterable[tuple[str, _Wanted]]:
         pid, standard_only = writer.pid, False
@@ -144,7 +163,7 @@ class LogWatch:
                 files = []
             for file in files:
                 if file.standard or PurePath(file.name).suffix in _LOG_SUFFIXES:
-                    lane = f"mount {file.mount_id}"
+                    lane = f"{writer.uid} mount {file.mount_id}"
                     one = _Wanted(
                         lane,
                         file.link,
@@ -154,14 +173,14 @@ class LogWatch:
                         writer.started_at,
                         True,
                     )
-                    yield f"{file.mount_id}:{file.name}", one
+                    yield f"{writer.uid}:{file.mount_id}:{file.name}", one
             seen = self._proc.stat(pid)
             owner = self._proc.owner(seen.parent_pid) if seen is not None and seen.parent_pid > 1 else None
             if seen is None or owner is None or owner.uid != writer.uid:
                 return
             pid, standard_only = seen.parent_pid, True
 
-    def _patterns(self, writers: Sequence[Writer]) -> Iterable[tuple[str, Writer, bool]]:
+    def _patterns(self, writers: Sequence[Writer]) -> Iterable[_Pattern]:
         self._ambiguous = False
         runs = {writer.run_id for writer in writers}
         for pattern in self._globs:
@@ -176,15 +195,18 @@ class LogWatch:
                 )
                 yield filled, writer, "{rank}" in pattern
 
-    def _set_globbed(self, found: list[_Wanted]) -> Callable[[], list[LogNews]]:
+    def _glob(self, uid: int, patterns: Sequence[_Pattern]) -> Callable[[], list[LogNews]]:
+        found = _expand(patterns)
+
         def finish() -> list[LogNews]:
-            self._globbed = found
+            self._globbed[uid] = found
             return []
 
         return finish
 
-    def _after(self, returned: list[_Returned], now_s: float) -> Callable[[], list[LogNews]]:
-        """What the calling thread does with the results of a lane: only it touches the entries."""
+    def _read(self, work: Sequence[_Work], now_s: float) -> Callable[[], list[LogNews]]:
+        """Runs in a lane; gives what the calling thread does with the results: only it touches the entries."""
+        returned = _read_all(work)
 
         def finish() -> list[LogNews]:
             followed = {e.file.key: k for k, e in self._entries.items() if e.file is not None}
@@ -218,18 +240,18 @@ class LogWatch:
                 del self._entries[key]
 
 
-def _read_all(work: Sequence[tuple[str, _Wanted, FollowedFile | None]]) -> list[_Returned]:
+def _read_all(work: Sequence[_Work]) -> list[_Returned]:
     """Open and read one lane's files; runs on a lane's thread."""
     returned: list[_Returned] = []
+    most = min(MAX_BYTES_PER_LOOK, _MAX_BYTES_PER_LANE // len(work))
     for key, wanted, opened in work:
         file = opened
         try:
             if file is None:
-                descriptor = open_log(
-                    wanted.path, wanted.uid, follow_links=wanted.link, root_may_own=not wanted.link
-                )
+                open_log = open_held_log if wanted.link else open_named_log
+                descriptor = open_log(wanted.path, wanted.uid)
                 file = FollowedFile(descriptor, late=True) if descriptor is not None else None
-            returned.append((key, file, file.read() if file is not None else None))
+            returned.append((key, file, file.read(most) if file is not None else None))
         except OSError:
             if file is not None:
                 file.close()
@@ -237,12 +259,12 @@ def _read_all(work: Sequence[tuple[str, _Wanted, FollowedFile | None]]) -> list[
     return returned
 
 
-def _expand(patterns: Sequence[tuple[str, Writer, bool]]) -> list[_Wanted]:
+def _expand(patterns: Sequence[_Pattern]) -> list[_Wanted]:
     found: dict[str, _Wanted] = {}
     for pattern, writer, per_rank in patterns:
         for path in sorted(glob.glob(pattern))[-_MAX_FILES:]:  # noqa: PTH207 - patterns are absolute text
             rank = writer.rank if per_rank else None
-            lane = f"folder {PurePath(path).parent}"
+            lane = f"{writer.uid} folder {PurePath(path).parent}"
             found[path] = _Wanted(
                 lane, path, writer.uid, writer.run_id, frozenset({rank}), writer.started_at, False
             )

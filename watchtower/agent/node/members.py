@@ -3,13 +3,14 @@
 import os
 import pwd
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Protocol
 
 import msgspec
 
 from watchtower import wire
 from watchtower.agent.node.identity import Claim, claim
+from watchtower.agent.node.lanes import Lanes
 from watchtower.agent.node.proc import Absent, Owner, Proc, ProcessKey
 from watchtower.agent.node.resolve import Candidate, Identity, Registration, Resolved, resolve
 from watchtower.agent.node.usage import Usage, UsageCounter
@@ -21,6 +22,8 @@ _USAGE_EVERY_S = 3.0
 _ALL_THREADS_EVERY = 10  # readings of usage
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _RETRY_ENVIRON_S = 30.0
+_OWNED_AFTER_S = 300.0  # its last process gone, a run stays its user's until it has been judged: nobody may finish it for him
+_WAIT_S = 0.1
 
 
 class OnGpu(Protocol):
@@ -42,6 +45,15 @@ class OnGpu(Protocol):
         ...
 
 
+class _Start(msgspec.Struct, frozen=True):
+    """What a process was started with."""
+
+    key: ProcessKey
+    user: str
+    environ: dict[str, str] | Absent
+    cgroup: str
+
+
 class Member(msgspec.Struct, kw_only=True):
     """One process that is or was on a GPU."""
 
@@ -51,6 +63,8 @@ class Member(msgspec.Struct, kw_only=True):
     started_at: float | None
     counter: UsageCounter
     claim: Claim = Claim()
+    user: str
+    environ_asked: bool = False  # an answer has come, if only a refusal
     environ_read: bool = False
     first_seen_s: float = 0.0
     listed_at_s: float = 0.0
@@ -74,7 +88,8 @@ class Members:
         self._host = host
         self._only_uid = os.getuid() if user_only else None
         self._members: dict[ProcessKey, Member] = {}
-        self._owners: dict[str, int] = {}
+        self._lanes: Lanes[_Start] = Lanes()
+        self._owners: dict[str, tuple[int, float]] = {}  # run id -> user, until when
         self._boot_time = proc.boot_time()
         self._resolved = Resolved({}, 0, 0)
         self._gone = 0
@@ -93,6 +108,8 @@ class Members:
                 by_pid.setdefault(entry.pid, []).append(entry)
         for place, (pid, entries) in enumerate(by_pid.items()):
             self._take_in(pid, entries, place, now_s)
+        for start in self._lanes.collect(_WAIT_S):
+            self._take_claim(start)
         return self._drop_ended()
 
     def current(self, now_s: float) -> list[Member]:
@@ -115,12 +132,14 @@ class Members:
             )
             for m in current
         ]
-        self._resolved = resolve(candidates, self._owners, self._host)
+        owners = {run_id: uid for run_id, (uid, until_s) in self._owners.items() if until_s > now_s}
+        self._resolved = resolve(candidates, owners, self._host)
         for member in current:
             member.identity = self._resolved.identities.get(member.key)
-        self._owners = {
-            m.identity.run_id: m.owner.uid for m in self._members.values() if m.identity is not None
-        }
+        self._owners = {run_id: known for run_id, known in self._owners.items() if known[1] > now_s}
+        for m in self._members.values():
+            if m.identity is not None:
+                self._owners[m.identity.run_id] = (m.owner.uid, now_s + _OWNED_AFTER_S)
         return [m for m in current if m.identity is not None]
 
     def wire_rank(self, member: Member, identity: Identity, now_s: float) -> wire.Rank:
@@ -139,7 +158,7 @@ class Members:
             world_size=identity.world_size,
             rank_source=identity.source,
             attempt=identity.attempt,
-            user=_user_name(member.owner.uid),
+            user=member.user,
             labels=member.claim.labels,
             started_at=member.started_at,
             gpu_uuids=member.gpu_uuids,
@@ -150,9 +169,14 @@ class Members:
             write_bytes=usage.write_bytes if usage else None,
         )
 
+    def close(self) -> None:
+        """Stop reading."""
+        self._lanes.close()
+
     def blind(self) -> list[str]:
         """What about these processes cannot be seen, one sentence each."""
-        unreadable = sum(not m.environ_read for m in self._members.values())
+        unreadable = sum(m.environ_asked and not m.environ_read for m in self._members.values())
+        silent = sum(not m.environ_asked for m in self._members.values())
         no_storage = sum(m.usage is not None and m.usage.read_bytes is None for m in self._members.values())
         sentences = (
             (
@@ -167,6 +191,7 @@ class Members:
                 unreadable,
                 "the environment of {} GPU processes may not be read (CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE missing?)",
             ),
+            (silent, "the environment of {} GPU processes does not come: reading it has not returned"),
             (no_storage, "storage counters of {} ranks cannot be read; reading them needs CAP_SYS_PTRACE"),
             (
                 self._resolved.unmarked,
@@ -199,14 +224,16 @@ class Members:
             member = Member(
                 key=seen.key,
                 owner=owner,
+                user=str(owner.uid),
                 parent_pid=seen.parent_pid,
                 started_at=started,
                 counter=UsageCounter(self._proc, pid),
                 first_seen_s=now_s,
             )
             self._members[seen.key] = member
-        if not member.environ_read and now_s - member.first_seen_s <= _RETRY_ENVIRON_S:
-            self._read_claim(member)
+        retry = not member.environ_read and now_s - member.first_seen_s <= _RETRY_ENVIRON_S
+        if retry or not member.environ_asked:
+            self._lanes.submit(str(member.key), partial(self._read_start, member), owner=member.owner.uid)
         by_memory = sorted(entries, key=lambda entry: -(entry.used_mib or 0.0))
         member.listed_at_s = now_s
         member.gpu_uuids = tuple(dict.fromkeys(entry.gpu_uuid for entry in by_memory))
@@ -214,15 +241,20 @@ class Members:
         member.gpu_memory_mib = sum(known) if known else None
         member.place = place
 
-    def _read_claim(self, member: Member) -> None:
-        pid = member.key.pid
-        environ = self._proc.environ(pid)
-        again = self._proc.stat(pid)
-        if again is None or again.key != member.key:
+    def _read_start(self, member: Member) -> _Start:
+        """In a lane: the pages of an environment may lie on a file system that does not answer, as may who knows users' names."""
+        environ = self._proc.environ(member.key.pid)
+        return _Start(member.key, _user_name(member.owner.uid), environ, self._proc.cgroup(member.key.pid))
+
+    def _take_claim(self, start: _Start) -> None:
+        member = self._members.get(start.key)
+        again = self._proc.stat(start.key.pid)
+        if member is None or again is None or again.key != start.key:
             return  # the pid was used again while we read: that was somebody else's
-        member.environ_read = not isinstance(environ, Absent)
-        known = {} if isinstance(environ, Absent) else environ
-        member.claim = claim(known, self._proc.cgroup(pid), self._host)
+        member.user, member.environ_asked = start.user, True
+        member.environ_read = not isinstance(start.environ, Absent)
+        known = {} if isinstance(start.environ, Absent) else start.environ
+        member.claim = claim(known, start.cgroup, self._host)
 
     def _drop_ended(self) -> list[Member]:
         ended = []
@@ -254,13 +286,3 @@ def _user_name(uid: int) -> str:
         except KeyError:
             _names[uid] = str(uid)
     return _names[uid]
-
-
-def process_root(proc_root: str, pid: int) -> str:
-    """A path to the root directory of a process (its container's, where it has one); ours where that may not be followed."""
-    link = f"{proc_root}/{pid}/root"
-    try:
-        Path(link).readlink()
-    except OSError:
-        return "/"
-    return link

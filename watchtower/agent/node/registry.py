@@ -3,15 +3,18 @@
 import os
 import stat
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
 from watchtower import wire
 from watchtower.agent.node.jobfiles import Heartbeat, JobFiles, JobFolder, read_job_folder
 from watchtower.agent.node.lanes import Lanes
-from watchtower.agent.node.members import Member, process_root
+from watchtower.agent.node.members import Member
 from watchtower.agent.node.proc import ProcessKey
 from watchtower.agent.node.resolve import Registration
 
 _WAIT_S = 0.1
+_MAX_FOLDERS_PER_USER = 16
 _PREPARE_EVERY_S = 60.0
 _PHASES = frozenset({"init", "train", "eval", "checkpoint", "finishing", "finished"})
 _UNITS = frozenset({"tokens/s", "samples/s", "steps/s"})
@@ -27,7 +30,7 @@ class Registry:
     def __init__(self, job_directory: str, proc_root: str) -> None:
         self._base = job_directory
         self._proc_root = proc_root
-        self._lanes: Lanes[JobFiles] = Lanes()
+        self._lanes: Lanes[list[JobFiles]] = Lanes()
         self._files: dict[JobFolder, JobFiles] = {}
         self._prepared: dict[int, float] = {}
         self._unprepared: str | None = None
@@ -45,18 +48,22 @@ class Registry:
             Registrations of processes whose owner wrote them; a file of anybody else, or of a process that is gone, has none.
         """
         folders: dict[JobFolder, list[Member]] = {}
+        lanes: dict[tuple[int, str], set[JobFolder]] = {}
         for member in members:
             uid = member.owner.uid
             self._prepare(uid, now_s)
-            folders.setdefault(JobFolder("/", f"{self._base}/{uid}", uid), []).append(member)
-            named = member.claim.job_folder
-            if named and named.startswith("/"):
-                own = JobFolder(process_root(self._proc_root, member.key.pid), named, uid)
-                folders.setdefault(own, []).append(member)
-        for folder in folders:
-            self._lanes.submit(f"{folder.root}:{folder.path}", lambda folder=folder: read_job_folder(folder))  # type: ignore[misc]
-        for files in self._lanes.collect(_WAIT_S):
-            self._files[files.folder] = files
+            ours = JobFolder("/", f"{self._base}/{uid}", uid)
+            folders.setdefault(ours, []).append(member)
+            lanes.setdefault((uid, "ours"), set()).add(ours)
+        for own, group in self._named_folders(members).items():
+            folders.setdefault(own, []).extend(group)
+            theirs = lanes.setdefault((own.uid, "theirs"), set())
+            if len(theirs) < _MAX_FOLDERS_PER_USER:
+                theirs.add(own)
+        for (uid, whose), wanted in lanes.items():
+            self._lanes.submit(f"{uid} {whose}", partial(_read_folders, sorted(wanted, key=str)), owner=uid)
+        for found in self._lanes.collect(_WAIT_S):
+            self._files.update((files.folder, files) for files in found)
         self._files = {folder: files for folder, files in self._files.items() if folder in folders}
         self._match(folders)
         return {key: _registration(heartbeat) for key, heartbeat in self._matched.items()}
@@ -71,7 +78,7 @@ class Registry:
         unit = heartbeat.throughput_unit if heartbeat.throughput_unit in _UNITS else None
         rate = (
             heartbeat.throughput
-            if unit and heartbeat.throughput and heartbeat.throughput < _LARGEST
+            if unit and heartbeat.throughput and 0 < heartbeat.throughput < _LARGEST
             else None
         )
         said = (step, phase, rate, _whole(heartbeat.total_steps))
@@ -107,12 +114,26 @@ class Registry:
         if self._unmatched:
             found.append(f"{self._unmatched} job files name no living GPU process of their owner")
         if self._lanes.busy:
-            found.append(f"{len(self._lanes.busy)} job directories lie on a file system that does not answer")
+            found.append(
+                f"the job directories of {len(self._lanes.busy)} users lie on a file system that does not answer"
+            )
         return found
 
     def close(self) -> None:
         """Stop reading."""
         self._lanes.close()
+
+    def _named_folders(self, members: Sequence[Member]) -> dict[JobFolder, list[Member]]:
+        """Where WATCHTOWER_DIR points, read once for all processes that see the same file systems."""
+        first: dict[tuple[str, str, int], JobFolder] = {}
+        found: dict[JobFolder, list[Member]] = {}
+        for member in members:
+            named, uid = member.claim.job_folder, member.owner.uid
+            if named and named.startswith("/"):
+                root, view = _root_of(self._proc_root, member.key.pid)
+                folder = first.setdefault((view, named, uid), JobFolder(root, named, uid))
+                found.setdefault(folder, []).append(member)
+        return found
 
     def _match(self, folders: dict[JobFolder, list[Member]]) -> None:
         matched: dict[ProcessKey, Heartbeat] = {}
@@ -156,6 +177,10 @@ def _speaker(heartbeat: Heartbeat, members: Sequence[Member]) -> Member | None:
     return next((member for member in members if member.key.pid == heartbeat.pid), None)
 
 
+def _read_folders(folders: Sequence[JobFolder]) -> list[JobFiles]:
+    return [read_job_folder(folder) for folder in folders]
+
+
 def _make_folder(base: str, uid: int) -> None:
     os.makedirs(base, mode=0o755, exist_ok=True)  # noqa: PTH103 - the rest of this function works on descriptors
     parent = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -188,3 +213,21 @@ def _registration(heartbeat: Heartbeat) -> Registration:
 
 def _whole(value: int | None) -> int | None:
     return value if value is not None and 0 <= value < _LARGEST else None
+
+
+def _root_of(proc_root: str, pid: int) -> tuple[str, str]:
+    """The root directory of a process (its container's, where it has one), without touching what lies there.
+
+    Returns:
+        A path to it, ours where that may not be followed; and which view of the file systems it is: the same for processes
+        that see the same.
+    """
+    link = f"{proc_root}/{pid}/root"
+    try:
+        within = str(Path(link).readlink())
+    except OSError:
+        return "/", "ours"
+    try:
+        return link, f"{Path(f'{proc_root}/{pid}/ns/mnt').readlink()} {within}"
+    except OSError:
+        return link, link

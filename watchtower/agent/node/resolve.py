@@ -55,7 +55,8 @@ def resolve(candidates: Sequence[Candidate], owners: Mapping[str, int], host: st
 
     Args:
         candidates: all processes on this node's GPUs, in GPU order.
-        owners: run id -> user id, for runs seen before; whoever came first speaks for a run.
+        owners: run id -> user id, for runs seen before. Whoever came first speaks for a run, except that one for whose name
+            the scheduler's cgroup vouches comes before all who only say so.
         host: this node's name, part of the ids of runs that nobody named.
 
     Returns:
@@ -64,12 +65,18 @@ def resolve(candidates: Sequence[Candidate], owners: Mapping[str, int], host: st
     """
     by_pid = {candidate.key.pid: candidate for candidate in candidates}
     groups: dict[str, list[Candidate]] = {}
-    taken = dict(owners)
+    named = [
+        (candidate, _run_id(candidate, candidates, by_pid, host))
+        for candidate in candidates
+        if not _is_helper(candidate, by_pid)
+    ]
+    vouched: dict[str, int] = {}
+    for candidate, run_id in named:
+        if run_id is not None and candidate.claim.vouched and run_id == candidate.claim.run_id:
+            vouched.setdefault(run_id, candidate.uid)
+    taken = {**owners, **vouched}
     unmarked = foreign = 0
-    for candidate in candidates:
-        if _is_helper(candidate, by_pid):
-            continue
-        run_id = _run_id(candidate, candidates, by_pid, host)
+    for candidate, run_id in named:
         if run_id is None:
             unmarked += 1
         elif taken.setdefault(run_id, candidate.uid) != candidate.uid:

@@ -17,6 +17,7 @@ from watchtower.clock import Clock
 from watchtower.trainlog import Mark
 
 _MAX_EVENTS_PER_LOOK = 128
+_MAX_EVENTS_PER_RUN = 16  # in one look: a run that shouts must not drown the others
 _REMEMBER_PIDS_S = 60.0
 
 
@@ -91,6 +92,7 @@ class NodeSide:
         """
         now_s, now = self._clock.monotonic(), self._clock.now()
         events = self._kernel_events(now, now_s)
+        by_run: dict[str, list[wire.Event]] = {}
         for member in self._members.refresh(gpu_processes, now_s):
             self._note_exit(member, now, now_s)
         registrations = self._registry.look(self._members.current(now_s), now_s)
@@ -103,7 +105,9 @@ class NodeSide:
                 for p in members
             ):
                 progress.extend(_log_progress(news, now))
-            events.extend(self._log_events(news, now, now_s))
+            by_run.setdefault(news.run_id, []).extend(self._log_events(news, now, now_s))
+        for said in by_run.values():
+            events.extend(list(dict.fromkeys(said))[:_MAX_EVENTS_PER_RUN])
         return NodeReport(
             ranks=tuple(ranks),
             exits=tuple(self._exits.ready(now_s)),
@@ -116,6 +120,7 @@ class NodeSide:
         """Let go of files and threads."""
         self._logs.close()
         self._registry.close()
+        self._members.close()
         self._kernel.close()
 
     def _ranks(

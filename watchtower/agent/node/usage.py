@@ -67,7 +67,7 @@ class UsageCounter:
         all_threads: bool,
     ) -> None:
         seen = self._proc.stat(pid)
-        if seen is None or len(now) >= _MAX_DESCENDANTS:
+        if seen is None:
             return
         storage = self._proc.storage_bytes(pid)
         if isinstance(storage, Absent):
@@ -78,4 +78,6 @@ class UsageCounter:
         parents[seen.key] = seen.parent_pid
         if depth < _MAX_DEPTH:
             for child in self._proc.children(pid, all_threads=all_threads and depth == 0):
+                if len(now) >= _MAX_DESCENDANTS:
+                    return  # ten thousand children: not even looked at
                 self._walk(child, depth + 1, now, parents, all_threads=False)
