@@ -218,3 +218,18 @@ def test_a_crash_loop_is_one_incident_until_a_new_highest_step() -> None:
     fleet.go(300)
     assert fleet.judged() is RunState.PROGRESSING
     assert fleet.told()[-1][0] == "resolve"
+
+
+def test_a_person_who_kills_the_wrong_rank_of_a_deadlock_does_not_erase_the_suspect() -> None:
+    fleet = Fleet()
+    fleet.go(300)
+    fleet.freeze(SPIN, but={5: IDLE})
+    fleet.go(120)
+    fleet.kill(2, signal=9)
+    fleet.go(60)
+    assert fleet.judged() is RunState.CRASHED
+    assert fleet.suspects == [5, 2]
+    for rank in fleet.doing:
+        fleet.kill(rank, signal=6)
+    fleet.go(60)
+    assert fleet.suspects[0] == 5

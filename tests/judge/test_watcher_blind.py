@@ -50,3 +50,16 @@ def test_it_is_resolved_when_agents_answer_again() -> None:
             seen = [Observation(at=now, node=o.node, reading=o.reading) for o in observations]
         notices += [n for n in judge.step(seen, now).notices if n.subject == "watcher"]
     assert [str(n.action) for n in notices] == ["trigger", "resolve"]
+
+
+def test_agents_that_never_answer_are_told_although_no_run_is_known() -> None:
+    judge = Judge(JudgeSettings())
+    judge.expect(["gpu-a", "gpu-b"])
+    notices: list[Notice] = []
+    for second in range(0, 900, 5):
+        failed = [Observation(at=T0 + second, node=n, failed=PollFailure.REFUSED) for n in ("gpu-a", "gpu-b")]
+        notices += judge.step(failed, T0 + second).notices
+    [notice] = notices
+    assert (notice.subject, str(notice.action)) == ("watcher", "trigger")
+    assert "2 of 2 agents" in notice.reason
+    assert notice.at - T0 <= 400

@@ -32,8 +32,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def duration(seconds: float) -> str:
-    """A length of time as a person says it: `94 s`, `12 min`, `3 h 05 min`."""
+    """A length of time as a person says it: `4.7 s`, `94 s`, `12 min`, `3 h 05 min`."""
     seconds = max(0.0, seconds)
+    if seconds < 10:
+        return f"{seconds:.1f} s"
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 7200:

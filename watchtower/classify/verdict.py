@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from watchtower.classify.finding import FAULTS, SEVERITY, Finding, duration
 from watchtower.classify.memory import NodeMemory, RunMemory
 from watchtower.classify.pace import rule_for, slow
@@ -35,7 +37,7 @@ def judge(
         Exactly one verdict. A fault that was named stays until a newer step (or, without a step feed, renewed work) proves
         it over; UNKNOWN neither heals nor accuses.
     """
-    finding = _ask(run, nodes, now=now, thresholds=thresholds, rules=rules)
+    finding = _with_earlier_suspects(run, _ask(run, nodes, now=now, thresholds=thresholds, rules=rules))
     follow_pauses(run, stuck(run, now=now), now=now, fault=run.state in FAULTS or finding.state in FAULTS)
     finding = _keep_fault(run, finding, now=now)
     changed = finding.state is not run.state
@@ -67,7 +69,7 @@ def _ask(
 ) -> Finding:
     gone = left(run, now=now, thresholds=thresholds)
     if gone is not None:
-        return _with_earlier_suspects(run, gone)
+        return gone
     blind = _blind(run, nodes, now=now, thresholds=thresholds)
     if isinstance(blind, Finding):
         return blind
@@ -269,16 +271,12 @@ def _keep_fault(run: RunMemory, finding: Finding, *, now: float) -> Finding:
 
 
 def _with_earlier_suspects(run: RunMemory, finding: Finding) -> Finding:
-    """A run that was stuck and then killed by its own timeout: everybody died, but the suspects were known before."""
-    if finding.state is RunState.CRASHED and not finding.suspects and run.state in FAULTS and run.suspects:
-        return Finding(
-            state=finding.state,
-            since=finding.since,
-            reason=finding.reason,
-            suspects=run.suspects,
-            evidence=finding.evidence,
-        )
-    return finding
+    """A run that was stuck and then crashed, by its own timeout or by a person's kill: who was suspected before stays named first."""
+    if finding.state is not RunState.CRASHED or run.state not in FAULTS or not run.suspects:
+        return finding
+    known = {(suspect.rank, suspect.node) for suspect in run.suspects}
+    later = tuple(s for s in finding.suspects if (s.rank, s.node) not in known)
+    return msgspec.structs.replace(finding, suspects=run.suspects + later)
 
 
 def proven(run: RunMemory) -> bool:

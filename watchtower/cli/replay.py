@@ -45,6 +45,7 @@ def replay(
     from watchtower.replay.report import json_lines, text_lines
 
     source = Recording(recording)
+    said = False
     try:
         settings = judge_settings(load(config)) if config is not None else JudgeSettings()
         for step in play(source, settings):
@@ -56,11 +57,14 @@ def replay(
             else:
                 for line in text_lines(step):
                     print(line)
+                    said = True
     except BrokenPipeError:
         sys.stderr.close()
         raise typer.Exit(0) from None
     except (RecordingError, ConfigError) as error:
         print(error, file=sys.stderr)
         raise typer.Exit(2) from None
+    if output is Format.TEXT and not said:
+        print("no training run is in this recording")
     if source.truncated:
         print(source.truncated, file=sys.stderr)

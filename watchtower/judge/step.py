@@ -283,23 +283,24 @@ class Judge:
             self._incidents[subject] = after
 
     def _watcher_blind(self, verdicts: dict[str, Verdict], now: float) -> Verdict | None:
-        """Blame ourselves first: most agents silent and several runs unseen is one incident, about the watcher."""
+        """Blame ourselves first: most agents silent is one incident, about the watcher.
+
+        Not where exactly one run cannot be seen for it: that run's own incident tells.
+        """
         stale_s = self._thresholds.stale_after_s
-        silent = sorted(
-            n.node
-            for n in self._nodes.values()
-            if n.answered_at is not None and now - n.answered_at > stale_s
-        )
+        since = {n.node: heard for n in self._nodes.values() if (heard := _last_heard(n)) is not None}
+        silent = sorted(name for name, heard in since.items() if now - heard > stale_s)
         unseen = [v for v in verdicts.values() if v.state is RunState.UNKNOWN]
-        if len(unseen) < 2 or len(silent) * 2 <= len(self._nodes):
+        if len(unseen) == 1 or len(silent) * 2 <= len(self._nodes):
             return None
         names = ", ".join(silent[:5]) + (" …" if len(silent) > 5 else "")
+        with_them = f" and {len(unseen)} runs with them" if unseen else ""
         return Verdict(
             run_id="",
             at=now,
             state=RunState.UNKNOWN,
-            since=min(v.since for v in unseen),
-            reason=f"the watcher cannot see {len(silent)} of {len(self._nodes)} agents ({names}) and {len(unseen)} runs with them",
+            since=max(since[name] for name in silent),
+            reason=f"the watcher cannot see {len(silent)} of {len(self._nodes)} agents ({names}){with_them}",
             severity=Severity.WARNING,
             suspects=tuple(Suspect(None, name, None, "does not answer") for name in silent[:10]),
         )
@@ -328,6 +329,11 @@ class Judge:
         ):
             return "no longer watched"
         return None
+
+
+def _last_heard(node: NodeMemory) -> float | None:
+    """When the agent last answered; of one that never has, since when it is known not to."""
+    return node.answered_at if node.answered_at is not None else node.silent_since
 
 
 def _seeing(now: float) -> Verdict:
