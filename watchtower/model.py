@@ -306,7 +306,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """A problem of a run, of a node or of the watcher, from open to resolved. One per subject at a time."""
 
     uid: str  # names this episode for ever
-    subject: str  # "run:<run_id>", "node:<name>" or "watcher"
+    subject: str  # "run:<run_id>", "nodes" or "watcher"
     run_id: str | None
     phase: IncidentPhase
     severity: Severity  # the highest so far

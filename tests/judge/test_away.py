@@ -81,4 +81,6 @@ def test_a_run_that_nobody_has_seen_for_a_day_is_forgotten_though_nobody_saw_it_
     assert fleet.steps[-1].views == ()
     about = [(n.subject, str(n.action)) for n in fleet.notices]
     assert about[:2] == [("run:slurm-1", "trigger"), ("run:slurm-1", "resolve")]
-    assert set(about[2:]) <= {("watcher", "trigger")}  # its agent is still silent, and now nobody else says so
+    assert set(about[2:]) <= {
+        ("watcher", "trigger")
+    }  # its agent is still silent, and now nobody else says so

@@ -168,7 +168,7 @@ def test_one_silent_agent_does_not_blind_a_run_that_steps() -> None:
     fleet.silent.add("gpu-b")
     fleet.go(600)
     assert fleet.judged() is RunState.PROGRESSING
-    assert fleet.notices == []
+    assert [(n.subject, str(n.severity)) for n in fleet.notices] == [("nodes", "warning")]
 
 
 def test_no_agent_answering_is_unknown_and_warns_after_five_minutes() -> None:

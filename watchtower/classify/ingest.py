@@ -45,6 +45,10 @@ def take(
     node.failed = node.silent_since = None
     node.answered_at = observation.at
     node.nvml_state, node.nvml_detail = str(reading.nvml_state), reading.nvml_detail
+    if reading.nvml_state is NvmlState.OK:
+        node.nvml_since = None
+    elif node.nvml_since is None:
+        node.nvml_since = observation.at
     node.agent_version, node.agent_started_at = reading.agent_version, reading.agent_started_at
     for rank in reading.ranks:
         if rank.run_id not in runs:

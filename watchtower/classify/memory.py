@@ -124,6 +124,7 @@ class NodeMemory(msgspec.Struct, kw_only=True):
     silent_since: float | None = None
     nvml_state: str = "ok"
     nvml_detail: str | None = None
+    nvml_since: float | None = None  # when it was first seen in a state other than ok
     agent_version: str | None = None
     agent_started_at: float | None = None
     runs: tuple[str, ...] = ()  # that had processes there in the newest reading

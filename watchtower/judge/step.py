@@ -13,6 +13,7 @@ from watchtower.classify.memory import NodeMemory, RunMemory
 from watchtower.classify.verdict import judge, proven
 from watchtower.classify.view import view
 from watchtower.judge.settings import JudgeSettings
+from watchtower.judge.watching import NODES, WATCHER, nodes_blind, seeing, watcher_blind
 from watchtower.model import (
     Incident,
     IncidentPhase,
@@ -25,8 +26,6 @@ from watchtower.model import (
     Suspect,
     Verdict,
 )
-
-_WATCHER = "watcher"
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,9 +162,10 @@ class Judge:
         for observation in observations:
             take(observation, nodes=self._nodes, runs=self._runs, thresholds=self._thresholds)
         verdicts = {run_id: self._judge_run(run, now, done) for run_id, run in self._runs.items()}
-        blind = self._watcher_blind(verdicts, now)
-        if blind is not None or _WATCHER in self._incidents:
-            self._advance(_WATCHER, blind or _seeing(now), None, done)
+        blind = watcher_blind(self._nodes, verdicts, now=now, thresholds=self._thresholds)
+        self._advance_if(WATCHER, blind, now, done)
+        blind_nodes = nodes_blind(self._nodes, self._runs, verdicts, now=now, thresholds=self._thresholds)
+        self._advance_if(NODES, blind_nodes if blind is None else None, now, done)
         shown = {seen.run_id: seen for seen in done.views}
         for run_id, verdict in verdicts.items():
             # One cause, one incident: while the watcher itself is blind, the runs that it cannot see are its members.
@@ -255,6 +255,11 @@ class Judge:
             return verdict
         return msgspec.structs.replace(verdict, state=RunState.STARTING)
 
+    def _advance_if(self, subject: str, verdict: Verdict | None, now: float, done: _Round) -> None:
+        """Let an incident about what is watched begin, go on or end."""
+        if verdict is not None or subject in self._incidents:
+            self._advance(subject, verdict or seeing(now), None, done)
+
     def _advance(self, subject: str, verdict: Verdict, shown: RunView | None, done: _Round) -> None:
         before = self._incidents.get(subject)
         result = advance(before, verdict, shown, subject=subject, settings=self._settings.alerts)
@@ -282,29 +287,6 @@ class Judge:
         else:
             self._incidents[subject] = after
 
-    def _watcher_blind(self, verdicts: dict[str, Verdict], now: float) -> Verdict | None:
-        """Blame ourselves first: most agents silent is one incident, about the watcher.
-
-        Not where exactly one run cannot be seen for it: that run's own incident tells.
-        """
-        stale_s = self._thresholds.stale_after_s
-        since = {n.node: heard for n in self._nodes.values() if (heard := _last_heard(n)) is not None}
-        silent = sorted(name for name, heard in since.items() if now - heard > stale_s)
-        unseen = [v for v in verdicts.values() if v.state is RunState.UNKNOWN]
-        if len(unseen) == 1 or len(silent) * 2 <= len(self._nodes):
-            return None
-        names = ", ".join(silent[:5]) + (" …" if len(silent) > 5 else "")
-        with_them = f" and {len(unseen)} runs with them" if unseen else ""
-        return Verdict(
-            run_id="",
-            at=now,
-            state=RunState.UNKNOWN,
-            since=max(since[name] for name in silent),
-            reason=f"the watcher cannot see {len(silent)} of {len(self._nodes)} agents ({names}){with_them}",
-            severity=Severity.WARNING,
-            suspects=tuple(Suspect(None, name, None, "does not answer") for name in silent[:10]),
-        )
-
     def _forget(self, now: float, shown: dict[str, RunView], done: _Round) -> tuple[str, ...]:
         gone = {
             run_id: why for run_id, run in self._runs.items() if (why := self._over(run, now)) is not None
@@ -329,17 +311,6 @@ class Judge:
         ):
             return "no longer watched"
         return None
-
-
-def _last_heard(node: NodeMemory) -> float | None:
-    """When the agent last answered; of one that never has, since when it is known not to."""
-    return node.answered_at if node.answered_at is not None else node.silent_since
-
-
-def _seeing(now: float) -> Verdict:
-    return Verdict(
-        run_id="", at=now, state=RunState.PROGRESSING, since=now, reason="agents answer again", severity=None
-    )
 
 
 def _who(suspects: Sequence[Suspect]) -> frozenset[tuple[int | None, str]]:
