@@ -51,7 +51,7 @@ def advance(
         incident: the subject's open incident, None (or a resolved one) where there is none.
         verdict: this round's.
         view: the run as it is now, for the message; None for a node or the watcher.
-        subject: "run:<run_id>", "node:<name>" or "watcher".
+        subject: "run:<run_id>", "nodes" or "watcher".
         settings: the holds.
 
     Returns:
