@@ -109,7 +109,7 @@ Everything is still running. Ctrl-C ends it and removes {folder}
   curl {url}/api/v1/status
   curl {url}/metrics
   curl {agent}/v1/snapshot
-  kill a rank:  kill -9 {pid}
+  kill a rank:  kill -9 {pid}      (what is sent then is shown here)
   settings, logs, store: {folder}
 """
 
@@ -158,7 +158,13 @@ def _stay(demo: Demo) -> None:
             pid=demo.cluster.rank_pid(5),
         )
     )
-    threading.Event().wait()
+    shown = len(demo.inbox.messages())
+    while True:  # until Ctrl-C; what still arrives is shown
+        threading.Event().wait(1.0)
+        messages = demo.inbox.messages()
+        for message in messages[shown:]:
+            say(f"\n--- {message.sink} received ---\n{message.text}")
+        shown = len(messages)
 
 
 def _show_logs(demo: Demo) -> None:
