@@ -157,6 +157,19 @@ def test_a_deadlock_that_healed_teaches_no_patience_even_if_the_watcher_was_blin
     assert fleet.notices[-1].at - onset <= 90
 
 
+def test_how_long_a_deadlock_lasted_is_not_learned_as_a_pace() -> None:
+    fleet = Fleet()
+    fleet.go(35)  # a young run: few gaps are known
+    fleet.freeze(SPIN)
+    fleet.go(900)
+    fleet.work()
+    fleet.go(200)
+    onset = fleet.freeze(SPIN)
+    fleet.go(200)
+    assert fleet.judged() is RunState.DEADLOCKED
+    assert fleet.notices[-1].at - onset <= 90
+
+
 def test_a_repeated_step_is_not_progress() -> None:
     fleet = Fleet()
     fleet.go(300)

@@ -2,7 +2,7 @@
 
 from collections.abc import MutableMapping
 
-from watchtower.classify.memory import RunMemory
+from watchtower.classify.memory import NodeMemory, RunMemory
 from watchtower.model import NodeReading, RankReading
 
 # Two live processes on two nodes that claim one rank: the second is kept apart while the first was seen this recently.
@@ -18,11 +18,13 @@ def belongs(run: RunMemory, seen: RankReading) -> bool:
     return run.user is None or seen.user is None or seen.user == run.user or not run.present()
 
 
-def heard(node: str, reading: NodeReading, runs: MutableMapping[str, RunMemory]) -> dict[str, RunMemory]:
-    """The runs that this node may speak for: those that have, or had, a rank of theirs on it."""
+def heard(
+    node: NodeMemory, reading: NodeReading, runs: MutableMapping[str, RunMemory]
+) -> dict[str, RunMemory]:
+    """The runs that this node may speak for: those that have, or had, a rank of theirs on it; notes them in its memory."""
     named = {seen.run_id for seen in reading.ranks if belongs(runs[seen.run_id], seen)}
-    named.update(run.run_id for run in runs.values() if any(rank.node == node for rank in run.ranks.values()))
-    return {run_id: runs[run_id] for run_id in named}
+    node.runs = tuple(sorted({run_id for run_id in node.runs if run_id in runs} | named))
+    return {run_id: runs[run_id] for run_id in node.runs}
 
 
 def key_of(run: RunMemory, node: str, seen: RankReading, at: float) -> str:

@@ -56,9 +56,9 @@ def take(
             runs[rank.run_id] = RunMemory(
                 run_id=rank.run_id, user=rank.user, first_seen_at=at, started_at=at, since=at
             )
-    _take_said(observation.node, reading, heard(observation.node, reading, runs))
-    _take_ranks(observation.node, observation.at, reading, runs, thresholds)
-    node.runs = tuple(sorted({rank.run_id for rank in reading.ranks}))
+    concerned = heard(node, reading, runs)
+    _take_said(observation.node, reading, concerned)
+    _take_ranks(observation.node, observation.at, reading, concerned, thresholds)
 
 
 def _take_said(node: str, reading: NodeReading, runs: MutableMapping[str, RunMemory]) -> None:
@@ -68,8 +68,9 @@ def _take_said(node: str, reading: NodeReading, runs: MutableMapping[str, RunMem
             take_progress(run, said)
     for left in reading.exits:
         gone = runs.get(left.run_id)
-        for rank in gone.ranks.values() if gone is not None else ():
-            if rank.node == node and rank.pid == left.pid:
+        for key in gone.keys_on.get(node, ()) if gone is not None else ():
+            rank = gone.ranks[key] if gone is not None else None
+            if rank is not None and rank.node == node and rank.pid == left.pid:
                 rank.exit = left
                 _leave(rank, left.at)
     for event in reading.events:
@@ -111,8 +112,8 @@ def _take_ranks(
     gpus = {gpu.uuid: gpu for gpu in reading.gpus}
     named: dict[str, set[str]] = {}
     for seen in reading.ranks:
-        run = runs[seen.run_id]
-        if not belongs(run, seen):
+        run = runs.get(seen.run_id)
+        if run is None or not belongs(run, seen):
             continue
         key = key_of(run, node, seen, at)
         named.setdefault(run.run_id, set()).add(key)
@@ -127,7 +128,8 @@ def _take_ranks(
     if reading.nvml_state is not NvmlState.OK or at - (reading.agent_started_at or 0.0) < _AGENT_WARM_UP_S:
         return
     for run in runs.values():
-        for key, rank in run.ranks.items():
+        for key in run.keys_on.get(node, ()):
+            rank = run.ranks[key]
             if rank.node == node and rank.present and key not in named.get(run.run_id, ()):
                 _leave(rank, at)
 
@@ -141,7 +143,10 @@ def _leave(rank: RankMemory, at: float) -> None:
 def _take_run(run: RunMemory, seen: RankReading, at: float) -> None:
     run.seen_at = at
     run.run_name = seen.run_name or run.run_name
-    run.user = seen.user if seen.user and not run.present() else run.user or seen.user
+    if (
+        seen.user and seen.user != run.user
+    ):  # belongs() let it in: the first that is known, or the next owner of the id
+        run.user = seen.user
     run.labels = seen.labels or run.labels
     run.world_size = seen.world_size or run.world_size
     if seen.attempt is not None:
@@ -158,6 +163,9 @@ def _meet(run: RunMemory, key: str, node: str, seen: RankReading, at: float) -> 
         if known is not None:
             _replace(run, known, rank, seen, at)
         run.ranks[key] = rank
+        keys = run.keys_on.setdefault(node, [])
+        if key not in keys:
+            keys.append(key)
         known = rank
     if not known.present:  # a torn process list, or an exit that was none
         known.present, known.gone_at, known.exit = True, None, None
@@ -183,6 +191,7 @@ def _replace(run: RunMemory, old: RankMemory, new: RankMemory, seen: RankReading
     if not run.present():
         restart(run, at)
         run.ranks.clear()
+        run.keys_on.clear()
     elif seen.attempt is not None and run.attempt_seen is not None and seen.attempt > run.attempt_seen:
         restart(run, at)
     run.attempt_seen = seen.attempt if seen.attempt is not None else run.attempt_seen

@@ -72,6 +72,7 @@ class RunMemory(msgspec.Struct, kw_only=True):
     started_at: float = 0.0  # of this attempt, as we saw it
     seen_at: float = 0.0
     ranks: dict[str, RankMemory] = {}
+    keys_on: dict[str, list[str]] = {}  # node -> keys of the ranks that live, or lived, there
     # progress
     fed: bool = False  # something that trainers print or write was understood
     step: int | None = None
@@ -127,4 +128,4 @@ class NodeMemory(msgspec.Struct, kw_only=True):
     nvml_since: float | None = None  # when it was first seen in a state other than ok
     agent_version: str | None = None
     agent_started_at: float | None = None
-    runs: tuple[str, ...] = ()  # that had processes there in the newest reading
+    runs: tuple[str, ...] = ()  # remembered runs that have, or had, ranks there

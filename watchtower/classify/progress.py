@@ -1,5 +1,6 @@
 """Turns what trainers say into one completed-step counter, its usual gap and pace. A repeated step, a line or a heartbeat is not progress."""
 
+from watchtower.classify.finding import FAULTS
 from watchtower.classify.memory import RunMemory
 from watchtower.model import EventReading, Phase, ProgressReading, Throughput
 
@@ -48,17 +49,21 @@ def _take_step(run: RunMemory, step: int, at: float) -> None:
     if run.step is None or run.step_at is None:
         run.step, run.step_at, run.attempt_first_step = step, at, step
     elif step > run.step and at > run.step_at:
-        gap_s = at - run.step_at
-        run.gaps_s.append(gap_s)
-        run.paces_s.append(gap_s / (step - run.step))
-        run.pace_at.append(at)
-        del run.gaps_s[:-_KEEP], run.paces_s[:-_KEEP_PACES], run.pace_at[:-_KEEP_PACES]
+        if run.state not in FAULTS:  # how long a fault lasted is nobody's pace
+            _learn_gap(run, at - run.step_at, steps=step - run.step, at=at)
         run.step, run.step_at = step, at
         run.finished_at = None if run.phase not in {Phase.FINISHED, Phase.FINISHING} else run.finished_at
     elif step > run.step:
         run.step = step
     if run.highest_step is None or step > run.highest_step:
         run.highest_step, run.highest_step_at = step, at
+
+
+def _learn_gap(run: RunMemory, gap_s: float, *, steps: int, at: float) -> None:
+    run.gaps_s.append(gap_s)
+    run.paces_s.append(gap_s / steps)
+    run.pace_at.append(at)
+    del run.gaps_s[:-_KEEP], run.paces_s[:-_KEEP_PACES], run.pace_at[:-_KEEP_PACES]
 
 
 def restart(run: RunMemory, at: float) -> None:

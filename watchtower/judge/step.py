@@ -40,9 +40,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """Judging one run raised what nobody expected: our bug. It cost that run one round of `unknown`."""
+    """Judging one run, or taking in one node's answer, raised what nobody expected: our bug. It cost one round of that one."""
 
-    run_id: str
+    run_id: str  # or which answer it was
     trace: str
 
 
@@ -160,7 +160,7 @@ class Judge:
             self._resume(now)
         self._last_at = now
         for observation in observations:
-            take(observation, nodes=self._nodes, runs=self._runs, thresholds=self._thresholds)
+            self._take(observation, done)
         verdicts = {run_id: self._judge_run(run, now, done) for run_id, run in self._runs.items()}
         blind = watcher_blind(self._nodes, verdicts, now=now, thresholds=self._thresholds)
         self._advance_if(WATCHER, blind, now, done)
@@ -188,6 +188,12 @@ class Judge:
             forgotten=forgotten,
             troubles=tuple(done.troubles),
         )
+
+    def _take(self, observation: Observation, done: _Round) -> None:
+        try:
+            take(observation, nodes=self._nodes, runs=self._runs, thresholds=self._thresholds)
+        except Exception:  # noqa: BLE001  one node's answer that trips over our bug must not cost the round
+            done.troubles.append(Trouble(f"what {observation.node} said", traceback.format_exc()))
 
     def _judge_run(self, run: RunMemory, now: float, done: _Round) -> Verdict:
         previous, suspects, since = run.state, run.suspects, run.since
