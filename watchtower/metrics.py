@@ -91,6 +91,11 @@ class Metrics:
             "Age of the oldest message that no provider has taken yet; 0 when nothing is owed.",
             registry=registry,
         )
+        self.outbox_stranded = Gauge(
+            "watchtower_outbox_stranded_messages",
+            "Messages owed to sinks that the settings no longer name; they wait until such a sink is back.",
+            registry=registry,
+        )
         self.job_errors = Counter(
             "watchtower_job_errors",
             "Periodic jobs that failed, were skipped or came late, by job.",

@@ -153,17 +153,13 @@ def test_what_is_acknowledged_or_a_day_old_is_no_longer_urgent() -> None:
     assert urgency(bad | {"since": NOW - 86400}, NOW) == 0
 
 
-@pytest.mark.parametrize(
-    "watcher",
-    [
-        {"unwell": "no round for 40 s"},
-        {"last_round_at": None},
-        {"agents_fresh": 0},
-        {"agents": 0, "agents_fresh": 0},
-    ],
-)
-def test_a_watcher_that_does_not_see_is_never_fine(watcher: dict[str, Any]) -> None:
-    said = status(**watcher)
+def test_messages_for_a_sink_that_was_removed_are_named() -> None:
+    lines = table(status(stranded={"old-channel": 3}), PLAIN)
+    assert "3 messages wait for old-channel, which is no longer in the settings" in lines
+
+
+def test_a_watcher_that_does_not_see_is_never_fine() -> None:
+    said = status(unwell="none of its 2 agents answers", last_round_at=None)
     assert blindness(said) is not None
     assert "THE WATCHER IS NOT WELL" in table(said, PLAIN)[-1]
 

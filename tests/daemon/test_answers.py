@@ -109,9 +109,12 @@ async def test_agents_are_fresh_for_three_intervals(desk: Desk) -> None:
 
 
 async def test_each_way_to_be_unwell_has_its_sentence(desk: Desk) -> None:
-    await desk.rounds.run()
     assert "no agents" in (desk.answers.unwell() or "")
     await desk.schedule.retarget([Agent("gpu-a", "http://gpu-a:9477")])
+    assert "not looked yet" in (desk.answers.unwell() or "")
+    await desk.rounds.run()
+    assert "none of its 1 agents answers" in (desk.answers.unwell() or "")
+    await desk.poll()
     assert desk.answers.unwell() is None
     assert desk.answers.trouble() is None
     desk.sender.living = False
@@ -120,11 +123,29 @@ async def test_each_way_to_be_unwell_has_its_sentence(desk: Desk) -> None:
     assert "no round for 16 s" in (desk.answers.unwell() or "")
 
 
+async def test_until_the_first_round_the_status_shows_who_was_told_before_the_restart(desk: Desk) -> None:
+    desk.judge.next = owing(desk.clock.now())
+    await desk.rounds.run()
+    desk.rounds.views, desk.rounds.open_incidents = (), ()
+    desk.rounds.recall(desk.store.load().views)
+    assert desk.answers.status().runs[0]["incident"].told == ("slack", "pagerduty")
+
+
+async def test_messages_for_a_sink_that_is_no_longer_configured_are_counted_and_named(desk: Desk) -> None:
+    desk.judge.next = owing(desk.clock.now())
+    desk.rounds.sinks = ()
+    await desk.rounds.run()
+    assert desk.answers.status().watcher.stranded == {"slack": 1}
+    assert desk.answers.status().watcher.outbox_oldest_age_s == 0
+    assert b"watchtower_outbox_stranded_messages 1.0" in desk.answers.expose()
+
+
 async def test_the_dead_mans_switch_hears_of_pages_that_nobody_takes(desk: Desk) -> None:
     await desk.schedule.retarget([Agent("gpu-a", "http://gpu-a:9477")])
     desk.judge.next = owing(desk.clock.now())
     await desk.rounds.run()
     desk.clock.advance(301.0)
+    await desk.poll()
     await desk.rounds.run()
     assert desk.answers.unwell() is None
     assert "no provider takes it" in (desk.answers.trouble() or "")

@@ -2,8 +2,10 @@
 
 import asyncio
 
+import pytest
 from prometheus_client import CollectorRegistry
 
+from watchtower.clock import SystemClock
 from watchtower.daemon.jobs import Jobs
 from watchtower.metrics import Metrics
 
@@ -33,6 +35,29 @@ async def test_an_essential_job_that_fails_is_passed_on() -> None:
     bench.jobs.stop()
     assert (name, str(error)) == ("round", "planted")
     assert bench.counted("round", "error") >= 1
+
+
+async def test_a_job_that_the_end_cuts_short_has_not_failed(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    begun = asyncio.Event()
+
+    async def hanging() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    for name, essential in (("round", True), ("deadman", False)):
+        begun.clear()
+        bench.jobs.every(SOON_S, name, hanging, essential=essential)
+        if name == "round":
+            bench.jobs.start()
+        async with asyncio.timeout(10):
+            await begun.wait()
+    bench.jobs.stop()
+    for _ in range(10):
+        await SystemClock().sleep(0)
+    assert bench.fatal.empty()
+    assert bench.counted("round", "error") == bench.counted("deadman", "error") == 0
+    assert "job_failed" not in caplog.text
 
 
 async def test_another_job_that_fails_is_counted_and_goes_on() -> None:

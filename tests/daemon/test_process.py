@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -108,8 +109,12 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def test_a_daemon_starts_looks_reloads_and_leaves(site: Site) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard // 2), hard))  # as a login shell has it
     daemon = site.start()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     site.told("READY=1")
+    assert resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE) == (hard, hard)
     site.told("WATCHDOG=1")
     wait_for(lambda: [run["run_id"] for run in site.facts()["runs"]] == ["slurm-1"], "the run")
     assert site.facts()["watcher"]["agents_fresh"] == 1

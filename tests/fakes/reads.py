@@ -48,6 +48,7 @@ def watcher_status(**fields: Any) -> WatcherStatus:
         "agents_fresh": 2,
         "outbox_oldest_age_s": 0.0,
         "sinks": ("slack", "pagerduty"),
+        "stranded": {},
     }
     return WatcherStatus(**(known | fields))
 

@@ -81,6 +81,11 @@ async def test_a_run_whose_id_holds_odd_signs_is_found() -> None:
         ("/api/v1/incidents/x", 404),
         ("/api/v1/incidents?limit=0", 400),
         ("/api/v1/incidents?limit=many", 400),
+        ("/api/v1/incidents?limit=%C2%B2", 400),
+        (f"/api/v1/incidents?limit={'9' * 5000}", 400),
+        (f"/api/v1/incidents/{'9' * 30}", 404),
+        (f"/api/v1/incidents/{'9' * 5000}", 404),
+        ("/api/v1/incidents/%C2%B2", 404),
         ("/nowhere", 404),
     ],
 )

@@ -102,6 +102,8 @@ def _watcher(status: dict[str, Any], style: Style) -> list[str]:
     if watcher["outbox_oldest_age_s"] > 60:
         waited = words.span(watcher["outbox_oldest_age_s"])
         lines.append(style.paint(f"a message has waited for {waited}: no provider takes it", "1;31"))
+    for sink, waiting in watcher.get("stranded", {}).items():
+        lines.append(f"{waiting} messages wait for {words.clean(sink)}, which is no longer in the settings")
     if blind is not None:
         lines += _wrap(f"THE WATCHER IS NOT WELL: {blind}; {fresh}", style.width, "", "  ")
         return [*lines[:-1], style.paint(lines[-1], "1;31")]

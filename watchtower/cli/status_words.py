@@ -182,12 +182,6 @@ def urgency(run: dict[str, Any], now: float) -> int:
 
 
 def blindness(status: dict[str, Any]) -> str | None:
-    """Why the watcher's own words are not to be relied on, in one sentence; None when they are."""
-    watcher = status["watcher"]
-    if watcher["unwell"]:
-        return clean(watcher["unwell"])
-    if watcher["last_round_at"] is None:
-        return "it has just started and not looked yet"
-    if watcher["agents_fresh"] == 0:
-        return f"none of its {watcher['agents']} agents answers"
-    return None
+    """Why the watcher's own words are not to be relied on, in one sentence; None when they are. /healthz says the same."""
+    unwell = status["watcher"]["unwell"]
+    return clean(unwell) if unwell else None

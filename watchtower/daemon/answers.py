@@ -34,7 +34,7 @@ class Answers:
     """What web.answers.Reads asks for.
 
     Args:
-        polls: replaced at a reload, as is `instance`.
+        instance: replaced at a reload.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class Answers:
         self._metrics = metrics
         self._clock = clock
         self._started_at = clock.now()
-        self.polls = polls
+        self._polls = polls
         self.instance = instance
 
     def status(self) -> Status:
         """Everything at a glance."""
         now = self._clock.now()
-        agents = tuple(self._agent(agent, now) for agent in self.polls.agents())
+        agents = tuple(self._agent(agent, now) for agent in self._polls.agents())
         watcher = WatcherStatus(
             version=__version__,
             instance=self.instance,
@@ -75,6 +75,7 @@ class Answers:
             agents_fresh=sum(agent.fresh for agent in agents),
             outbox_oldest_age_s=self._rounds.outbox_age_s,
             sinks=self._rounds.sinks,
+            stranded=self._rounds.stranded,
         )
         return Status(
             watcher=watcher, agents=agents, runs=tuple(self._run(view) for view in self._rounds.views)
@@ -91,8 +92,13 @@ class Answers:
             return f"no round for {stale_s:.0f} s; one is due every {self._rounds.interval_s:g} s"
         if not self._rounds.sender.alive():
             return "the sender is stuck: messages are not going out"
-        if not self.polls.agents():
+        agents, fresh = self.fresh()
+        if agents == 0:
             return "there are no agents to ask: check poll.targets and poll.target_files"
+        if self._rounds.last_at is None:
+            return "it has just started and not looked yet"
+        if fresh == 0:
+            return f"none of its {agents} agents answers"
         return None
 
     def trouble(self) -> str | None:
@@ -107,7 +113,7 @@ class Answers:
     def fresh(self) -> tuple[int, int]:
         """How many agents are asked, and how many of them answered lately."""
         now = self._clock.now()
-        agents = self.polls.agents()
+        agents = self._polls.agents()
         return len(agents), sum(self._is_fresh(agent, now) for agent in agents)
 
     def expose(self) -> bytes:

@@ -1,5 +1,6 @@
 """The few things that are periodic, on APScheduler: never in parallel with themselves, never in a burst, every failure counted. Decides nothing."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -81,8 +82,10 @@ class Jobs:
 
     def _listen(self, event: JobExecutionEvent) -> None:
         outcome = _OUTCOMES[event.code]
-        self._metrics.job_errors.labels(event.job_id, outcome).inc()
         error = getattr(event, "exception", None)
+        if isinstance(error, asyncio.CancelledError):
+            return  # by `stop`, and by nobody else
+        self._metrics.job_errors.labels(event.job_id, outcome).inc()
         if error is None:
             return
         if event.job_id in self._essential:

@@ -1,8 +1,10 @@
 """The daemon's life as a process: start, signals, reload, orderly end, exit status. Knows nothing of runs."""
 
 import asyncio
+import contextlib
 import logging
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -30,7 +32,15 @@ def serve(config: Path, *, clock: Clock | None = None) -> int:
     Returns:
         The exit status: 0 after a signal, 1 when it broke, 2 when it could not start because of something to be mended.
     """
+    _allow_open_files()
     return asyncio.run(_Life(config, clock or SystemClock()).run())
+
+
+def _allow_open_files() -> None:
+    """Take all the open files that we may have: each agent keeps a connection, and the usual soft limit is 1024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class _Life:
@@ -138,8 +148,19 @@ class _Life:
         if self._broken:
             return
         self._broken = True
-        _log.critical("broken part=%s", name, exc_info=error)
+        expected = _store_error(error)
+        if expected is None:
+            _log.critical("broken part=%s", name, exc_info=error)
+        else:
+            _log.critical("broken part=%s %s", name, expected)
         self._stop.set()
+
+
+def _store_error(error: BaseException | None) -> StoreError | None:
+    """The store's own sentence, also from under a group of workers; None for what nobody expected."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return error if isinstance(error, StoreError) else None
 
 
 def _load(path: Path) -> Config:

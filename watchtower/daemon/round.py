@@ -49,7 +49,7 @@ class Rounds:
     """The driver's state between rounds, and what the newest one showed.
 
     Args:
-        polls: replaced at a reload, as are `sender`, `interval_s` and `sinks`.
+        sender: replaced at a reload, as are `interval_s` and `sinks`.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class Rounds:
         self.views: tuple[RunView, ...] = ()
         self.open_incidents: tuple[NumberedIncident, ...] = ()
         self.outbox_age_s = 0.0
+        self.stranded: dict[str, int] = {}  # messages that wait for sinks which the settings no longer name
 
     async def run(self) -> None:
         """Do one round.
@@ -94,6 +95,15 @@ class Rounds:
             await self._round()
         finally:
             self.idle.set()
+
+    def recall(self, views: tuple[RunView, ...]) -> None:
+        """Show what was known before a restart until the first round; blocks on the store, so before the loop turns.
+
+        Args:
+            views: the runs as they were last recorded.
+        """
+        self.views = views
+        self._look(self._clock.now())
 
     async def save(self) -> None:
         """Write everything that a fresh process needs, as of now."""
@@ -154,11 +164,16 @@ class Rounds:
         )
 
     async def _keep(self, record: RoundRecord, now: float) -> None:
-        self.outbox_age_s, self.open_incidents = await self._in_store(self._keep_and_look, record, now)
+        before = self.stranded
+        await self._in_store(self._store.record, record)
+        await self._in_store(self._look, now)
+        for sink in self.stranded.keys() - before.keys():
+            _log.warning("sink_removed sink=%s messages_waiting=%d", sink, self.stranded[sink])
 
-    def _keep_and_look(self, record: RoundRecord, now: float) -> tuple[float, tuple[NumberedIncident, ...]]:
-        self._store.record(record)
-        return self._store.outbox_age(now, self.sinks), self._store.incidents(open_only=True, limit=1000)
+    def _look(self, now: float) -> None:
+        self.outbox_age_s = self._store.outbox_age(now, self.sinks)
+        self.open_incidents = self._store.incidents(open_only=True, limit=1000)
+        self.stranded = self._store.stranded(self.sinks)
 
     def _note_gap(self, monotonic: float, now: float) -> None:
         """Say it when time was lost or the wall clock moved: what follows is judged on observations alone."""
@@ -202,3 +217,4 @@ class Rounds:
         self._metrics.round_seconds.observe(seconds)
         self._metrics.last_round.set(now)
         self._metrics.outbox_oldest.set(self.outbox_age_s)
+        self._metrics.outbox_stranded.set(sum(self.stranded.values()))

@@ -102,9 +102,10 @@ class Sender:
         self._random = random
         self._observe = observe
         self._workers = [_Worker(sink, clock.monotonic()) for sink in sinks]
+        self._leaving = False
 
     async def run(self) -> None:
-        """Deliver until cancelled.
+        """Deliver until cancelled, or until `leave` and what is in flight has been settled.
 
         Raises:
             ExceptionGroup: the store failed under a worker; end the process, systemd starts it again and nothing is lost.
@@ -119,6 +120,11 @@ class Sender:
         for worker in self._workers:
             worker.wake.set()
 
+    def leave(self) -> None:
+        """Begin no new try: `run` ends once those in flight are settled, so that an orderly end repeats nothing."""
+        self._leaving = True
+        self.wake()
+
     def alive(self) -> bool:
         """Whether every worker has looked round lately; a sink that fails or is held is alive, a stuck store or send is not."""
         now = self._clock.monotonic()
@@ -126,7 +132,7 @@ class Sender:
 
     async def _work(self, worker: _Worker) -> None:
         name = worker.sink.name
-        while True:
+        while not self._leaving:
             worker.looked_at = self._clock.monotonic()
             worker.wake.clear()
             delivery = await self._store(self._outbox.claim, name, self._clock.now())
@@ -153,7 +159,8 @@ class Sender:
             if self._observe is not None:
                 since_owed = max(0.0, now - delivery.created_at)
                 self._observe(Sent(name, delivery.owed.action, outcome.kind, took, since_owed))
-            await self._clock.sleep(worker.sink.spacing_s)
+            if not self._leaving:
+                await self._clock.sleep(worker.sink.spacing_s)
 
     async def _rest(self, worker: _Worker) -> None:
         due_in = await self._store(self._outbox.due_in, worker.sink.name, self._clock.now())

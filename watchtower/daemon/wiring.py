@@ -28,6 +28,8 @@ from watchtower.web.port import Port
 _PRUNE_EVERY_S = 60.0
 _TARGETS_EVERY_S = 5.0
 _SETTLE_S = 3.0
+# A send under way may take this long to end by itself; together with the rest this stays under lifecycle's own limit.
+_DRAIN_S = 3.0
 
 
 class Daemon:
@@ -73,7 +75,7 @@ class Daemon:
             interval_s=config.poll.interval_s,
             sinks=_names(parts),
         )
-        self._rounds.views = loaded.views
+        self._rounds.recall(loaded.views)
         self._answers = Answers(
             rounds=self._rounds,
             polls=self._polls,
@@ -113,17 +115,17 @@ class Daemon:
         """
         old, self._parts = self._parts, parts
         config = parts.config
+        await self._drain()
         await self._drop("polls")
-        await self._drop("sender")
         old_asker = self._asker
         self._asker = self._new_asker(parts)
-        self._polls = self._new_polls(config, dict(self._polls.cursors()))
+        self._polls.adopt(self._asker, config.poll.interval_s)
         await self._in_store(self._store.requeue_inflight, self._clock.now())
         self._sender = self._new_sender(parts)
         self._judge.reconfigure(judge_settings(config))
-        self._rounds.polls, self._rounds.sender = self._polls, self._sender
+        self._rounds.sender = self._sender
         self._rounds.interval_s, self._rounds.sinks = config.poll.interval_s, _names(parts)
-        self._answers.polls, self._answers.instance = self._polls, config.instance
+        self._answers.instance = config.instance
         self._access.adopt(config.web, parts.web_token)
         await self._aim()
         self._schedule(config)
@@ -135,6 +137,7 @@ class Daemon:
 
     async def stop(self) -> None:
         """Stop in reverse of the start; what is known by then is written."""
+        web = self._tasks.pop("web", None)  # its end is asked for here, and may come before we wait for it
         if self._port is not None:
             self._port.stop()
         self._jobs.pause()
@@ -144,9 +147,9 @@ class Daemon:
         except TimeoutError:
             pass  # the store is stuck; what that round held is asked for again at the next start
         self._jobs.stop()
-        for name in ("guard", "polls", "sender"):
+        for name in ("guard", "polls"):
             await self._drop(name)
-        web = self._tasks.pop("web", None)
+        await self._drain()
         if web is not None:
             await asyncio.wait({web}, timeout=_SETTLE_S)
         await self._rounds.save()
@@ -237,6 +240,16 @@ class Daemon:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+    async def _drain(self) -> None:
+        """Let sends under way end, or they would go out again, labelled as possible repeats; no longer than a few seconds."""
+        task = self._tasks.pop("sender", None)
+        if task is None:
+            return
+        self._sender.leave()
+        await asyncio.wait({task}, timeout=_DRAIN_S)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def _names(parts: Parts) -> tuple[str, ...]:

@@ -87,12 +87,18 @@ class PollSchedule:
         cursors: Mapping[str, str] | None = None,
     ) -> None:
         self._earlier = dict(cursors or {})
-        self._asker = asker
         self._clock = clock
-        self._interval_s = interval_s
-        self._slots = max(1, round(interval_s / SLICE_S))
         self._on_poll = on_poll
         self._seats: dict[str, _Seat] = {}
+        self.adopt(asker, interval_s)
+
+    def adopt(self, asker: Asks, interval_s: float) -> None:
+        """Ask through another asker, at another pace, from the next `run` on; what is known of each agent stays."""
+        self._asker = asker
+        self._interval_s = interval_s
+        self._slots = max(1, round(interval_s / SLICE_S))
+        for seat in self._seats.values():
+            seat.slot = slot_of(seat.agent.name, self._slots)
 
     async def retarget(self, agents: Sequence[Agent]) -> bool:
         """Ask these agents from now on; one that stays keeps its cursor, one that left is forgotten.

@@ -20,6 +20,9 @@ from watchtower.wire import Snapshot
 
 _Word = TypeVar("_Word", bound=StrEnum)
 
+# A job may write any number into its heartbeat file, and JSON knows no largest one; SQLite and floating point do.
+_MOST = 2**53
+
 
 def observe(snapshot: Snapshot, *, at: float, node: str) -> Observation:
     """Translate one answered poll.
@@ -31,7 +34,8 @@ def observe(snapshot: Snapshot, *, at: float, node: str) -> Observation:
 
     Returns:
         An observation in which every time is the watcher's: ages inside the message, counted back from `at`. What lies in
-        the node's future (a stepped clock) is taken as now. A word that we do not know becomes the least we may claim.
+        the node's future (a stepped clock) is taken as now. A word that we do not know becomes the least we may claim, and a
+        count that cannot be one (negative, or beyond what can be counted to) becomes "not known".
     """
     shift = at - snapshot.taken_at
 
@@ -65,11 +69,11 @@ def observe(snapshot: Snapshot, *, at: float, node: str) -> Observation:
                 RankReading(
                     rank.run_id,
                     rank.run_name,
-                    rank.rank,
-                    rank.local_rank,
-                    rank.world_size,
+                    _count(rank.rank),
+                    _count(rank.local_rank),
+                    _count(rank.world_size),
                     _word(RankSource, rank.rank_source, RankSource.INFERRED),
-                    rank.attempt,
+                    _count(rank.attempt),
                     rank.user,
                     rank.labels,
                     rank.pid,
@@ -84,16 +88,16 @@ def observe(snapshot: Snapshot, *, at: float, node: str) -> Observation:
                 for rank in snapshot.ranks
             ),
             exits=tuple(
-                ExitReading(e.run_id, e.rank, e.pid, ours(e.at), e.exit_code, e.signal, e.oom_killed)
+                ExitReading(e.run_id, _count(e.rank), e.pid, ours(e.at), e.exit_code, e.signal, e.oom_killed)
                 for e in snapshot.exits
             ),
             progress=tuple(
                 ProgressReading(
                     p.run_id,
-                    p.rank,
+                    _count(p.rank),
                     ours(p.at),
-                    p.step,
-                    p.total_steps,
+                    _count(p.step),
+                    _count(p.total_steps),
                     p.throughput,
                     p.throughput_unit,
                     p.throughput_scope,
@@ -102,11 +106,15 @@ def observe(snapshot: Snapshot, *, at: float, node: str) -> Observation:
                 for p in snapshot.progress
             ),
             events=tuple(
-                EventReading(ours(e.at), e.kind, e.run_id, e.rank, e.gpu_uuid, e.code, e.text)
+                EventReading(ours(e.at), e.kind, e.run_id, _count(e.rank), e.gpu_uuid, e.code, e.text)
                 for e in snapshot.events
             ),
         ),
     )
+
+
+def _count(number: int | None) -> int | None:
+    return number if number is not None and 0 <= number <= _MOST else None
 
 
 _Default = TypeVar("_Default")

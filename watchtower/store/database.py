@@ -4,7 +4,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ class Database:
         self.path = path
         self._connection = connection
         self._lock_fd = lock_fd
+        self._identity: tuple[int, int] | None = None
 
     @classmethod
     def open(cls, directory: Path, factory: type[sqlite3.Connection] = sqlite3.Connection) -> "Database":
@@ -46,6 +47,12 @@ class Database:
         database = cls(path, connection, lock_fd)
         try:
             database._prepare()
+            database._identity = _identity(path)
+        except (
+            sqlite3.OperationalError
+        ) as error:  # locked, full, not ours to write: the file itself may be sound
+            database.close()
+            raise StoreError(f"cannot use {path}: {error}") from None
         except sqlite3.Error as error:
             database.close()
             raise StoreError(
@@ -65,11 +72,17 @@ class Database:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """All that is executed inside is written together, or not at all.
 
-        IMMEDIATE, because a reader that turns writer halfway can fail at once, which the busy timeout does not cover.
+        A commit into a file that somebody has removed succeeds and keeps nothing, so that is looked at first. IMMEDIATE,
+        because a reader that turns writer halfway can fail at once, which the busy timeout does not cover.
 
         Raises:
-            StoreError: nothing was written (disk full, I/O error, locked); end the process, or keep the work in memory.
+            StoreError: nothing was written (disk full, I/O error, locked, file removed); end the process, or keep the work
+                in memory.
         """
+        if _identity(self.path) != self._identity:
+            raise StoreError(
+                f"{self.path} was removed or replaced while in use; leave it alone while watchtower runs"
+            )
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -137,9 +150,18 @@ def _own(directory: Path) -> int:
         raise StoreError(
             f"data directory {directory} is in use by another watchtower{by}; stop it or choose another data directory"
         ) from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    with suppress(OSError):  # on a full disk the lock holds all the same; it only does not say whose it is
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino
 
 
 def _migrations() -> list[str]:

@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from watchtower.model import Incident, RunState, RunView, Verdict
-from watchtower.store.database import Database
+from watchtower.store.database import Database, StoreError
 from watchtower.store.records import NumberedIncident, Point, Transition
 
 SAMPLE_GRID_S = 10
@@ -29,12 +29,12 @@ class History:
         rows = self._db.rows(
             "SELECT view FROM run WHERE view IS NOT NULL AND forgotten_at IS NULL ORDER BY run_id"
         )
-        return tuple(_view_decoder.decode(row["view"]) for row in rows)
+        return tuple(view for row in rows if (view := _view(row["view"])) is not None)
 
     def run(self, run_id: str) -> RunView | None:
         """One run, forgotten or not."""
         rows = self._db.rows("SELECT view FROM run WHERE run_id = ? AND view IS NOT NULL", (run_id,))
-        return _view_decoder.decode(rows[0]["view"]) if rows else None
+        return _view(rows[0]["view"]) if rows else None
 
     def transitions(self, run_id: str, limit: int = 100) -> tuple[Transition, ...]:
         """The newest `limit` changes of a run's verdict, newest first."""
@@ -136,5 +136,20 @@ class History:
         return gone
 
 
+def _view(text: str) -> RunView | None:
+    """A view as it was stored; None for one of another version's making: the next round makes it anew."""
+    try:
+        return _view_decoder.decode(text)
+    except msgspec.DecodeError:
+        return None
+
+
 def _numbered(row: sqlite3.Row) -> NumberedIncident:
-    return NumberedIncident(row["id"], _incident_decoder.decode(row["incident"]))
+    try:
+        return NumberedIncident(row["id"], _incident_decoder.decode(row["incident"]))
+    except msgspec.DecodeError as error:
+        # Going on without it would page anew for what is open, and leave what was told open for ever.
+        raise StoreError(
+            f"incident {row['id']} was written by another watchtower and cannot be read ({error}); "
+            "install that version again, or move the data directory away to start afresh"
+        ) from None

@@ -1,5 +1,6 @@
 """The messages owed and not yet delivered: claimed one at a time, settled after the provider spoke. Decides order, sends nothing."""
 
+import logging
 import sqlite3
 from collections.abc import Collection, Iterable
 
@@ -8,6 +9,8 @@ import msgspec
 from watchtower.model import NoticeAction, Owed
 from watchtower.store.database import Database
 from watchtower.store.records import Delivery, DeliveryRow, HoldReason, RowState, Settlement, SinkRow
+
+_log = logging.getLogger(__name__)
 
 # No wait is ever meant to be longer than this (a provider's Retry-After counts up to 900 s); a longer one was written before
 # the wall clock was set back.
@@ -56,10 +59,14 @@ class Outbox:
             claimed = write.execute(_CLAIM, {"sink": sink, "now": now, "longest": LONGEST_WAIT_S}).fetchone()
         if claimed is None:
             return None
+        owed = _readable(claimed["owed"])
+        if owed is None:
+            self._give_up(claimed["id"], sink, now)
+            return self.claim(sink, now)
         return Delivery(
             id=claimed["id"],
             sink=claimed["sink"],
-            owed=msgspec.json.decode(claimed["owed"], type=Owed),
+            owed=owed,
             form=claimed["form"],
             attempts=claimed["attempts"],
             ambiguous=claimed["ambiguous"],
@@ -106,6 +113,15 @@ class Outbox:
                 ),
             )
 
+    def _give_up(self, row_id: int, sink: str, now: float) -> None:
+        # Else it would end the sender at each start, and every page behind it would wait for ever.
+        _log.error("message_unreadable sink=%s row=%d (written by another version)", sink, row_id)
+        with self._db.transaction() as write:
+            write.execute(
+                "UPDATE outbox SET state = ?, ended_at = ?, last_detail = 'cannot be read' WHERE id = ?",
+                (RowState.DEAD, now, row_id),
+            )
+
     def requeue_inflight(self, now: float) -> int:
         """At start: what a dead process had in flight may have arrived, so it is tried again and marked as a possible repeat.
 
@@ -136,6 +152,10 @@ class Outbox:
         """Seconds since the oldest waiting message was owed, 0 when none waits; `sinks` leaves out those that are not configured."""
         waiting = [s for s in self.sinks() if s.oldest_at is not None and (sinks is None or s.name in sinks)]
         return max((now - s.oldest_at for s in waiting if s.oldest_at is not None), default=0.0)
+
+    def stranded(self, sinks: Collection[str]) -> dict[str, int]:
+        """Sink -> messages that wait for it, for every sink but these: nobody sends them until it is configured again."""
+        return {s.name: s.waiting for s in self.sinks() if s.waiting and s.name not in sinks}
 
     def pending(self, sink: str) -> int:
         """How many messages wait for this sink, the one in flight included."""
@@ -211,6 +231,20 @@ def enqueue(write: sqlite3.Connection, owed: Iterable[Owed], at: float) -> None:
                 " AND state = 'pending' AND action = 'update'",
                 (at, message.sink, notice.incident_uid, notice.seq),
             )
+
+
+def _readable(text: str) -> Owed | None:
+    """An owed message; without its view where only that is of another version's making, None where nothing helps."""
+    try:
+        return msgspec.json.decode(text, type=Owed)
+    except msgspec.DecodeError:
+        pass
+    try:
+        raw = msgspec.json.decode(text)
+        raw["notice"]["view"] = None
+        return msgspec.convert(raw, Owed)
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return None
 
 
 def _supersede_what_came_meanwhile(write: sqlite3.Connection, row_id: int, now: float) -> None:

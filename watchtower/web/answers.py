@@ -22,7 +22,7 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WatcherStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How the watcher itself is; `unwell` is one sentence, or None."""
+    """How the watcher itself is; `unwell` is one sentence, or None. `stranded`: removed sink -> messages that wait for it."""
 
     version: str
     instance: str
@@ -35,6 +35,7 @@ class WatcherStatus(msgspec.Struct, frozen=True, kw_only=True):
     agents_fresh: int
     outbox_oldest_age_s: float
     sinks: tuple[str, ...]
+    stranded: dict[str, int]
 
 
 class RunIncident(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from watchtower.web.answers import AckOutcome, Reads
 
 _encode = msgspec.json.Encoder().encode
 _MAX_LIMIT = 1000
+_MAX_DIGITS = 18
 _INDEX = b"watchtower\n\n/api/v1/status\n/api/v1/runs\n/api/v1/incidents\n/metrics\n/healthz\n"
 
 _Answer = Callable[[Request], Awaitable[Response]]
@@ -47,8 +48,8 @@ def make_app(reads: Reads, access: Access) -> Starlette:
             Route("/api/v1/runs/{run_id:path}/transitions", reading(api.transitions)),
             Route("/api/v1/runs/{run_id:path}", reading(api.run)),
             Route("/api/v1/incidents", reading(api.incidents)),
-            Route("/api/v1/incidents/{number:int}", reading(api.incident)),
-            Route("/api/v1/incidents/{number:int}/ack", acting(api.ack), methods=["POST"]),
+            Route("/api/v1/incidents/{number}", reading(api.incident)),
+            Route("/api/v1/incidents/{number}/ack", acting(api.ack), methods=["POST"]),
         ],
         exception_handlers={HTTPException: _plain_refusal, Exception: _plain_refusal},
     )
@@ -91,11 +92,11 @@ class _Api:
         return _json({"incidents": found})
 
     async def incident(self, request: Request) -> Response:
-        number = request.path_params["number"]
+        number = _number(request)
         return _found(await self._reads.incident(number), f"no incident {number} is known")
 
     async def ack(self, request: Request) -> Response:
-        number = request.path_params["number"]
+        number = _number(request)
         match await self._reads.ack(number, actor(request) or "somebody with the token"):
             case AckOutcome.DONE:
                 return _found(await self._reads.incident(number), f"no incident {number} is known")
@@ -114,10 +115,22 @@ def _guarded(answer: _Answer, refuse: Callable[[Request], tuple[int, str] | None
 
 
 def _limit(request: Request) -> int:
-    text = request.query_params.get("limit", "100")
-    if not text.isdigit() or not 1 <= int(text) <= _MAX_LIMIT:
+    limit = _whole(request.query_params.get("limit", "100"))
+    if limit is None or not 1 <= limit <= _MAX_LIMIT:
         raise HTTPException(400, f"limit must be a number from 1 to {_MAX_LIMIT}")
-    return int(text)
+    return limit
+
+
+def _number(request: Request) -> int:
+    number = _whole(request.path_params["number"])
+    if number is None:
+        raise HTTPException(404, "an incident is known by its number")
+    return number
+
+
+def _whole(text: str) -> int | None:
+    # isdigit alone lets other scripts' digits through; and the store's integers end at 19 digits.
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else None
 
 
 def _json(content: Any, status: int = 200) -> Response:
