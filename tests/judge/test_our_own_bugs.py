@@ -14,7 +14,7 @@ def test_an_answer_that_trips_over_a_bug_of_ours_costs_only_itself() -> None:
     good = [fleet._observe(n, name) for n, name in enumerate(fleet.names)]
     reading = good[0].reading
     assert reading is not None
-    bad = Observation(at=fleet.now, node="gpu-z", reading=replace(reading, gpus=None))  # type: ignore[arg-type]
+    bad = Observation(at=fleet.now, node="gpu-z", reading=replace(reading, gpus=None))
     step = fleet.judge.step([bad, *good], fleet.now)
     assert [trouble.run_id for trouble in step.troubles] == ["what gpu-z said"]
     assert [view.state for view in step.views] == [RunState.PROGRESSING]
