@@ -1,6 +1,7 @@
 """What `watchtower init` makes, what it leaves alone, and that both ends of a connection accept it."""
 
 import ssl
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,41 @@ def test_nothing_is_overwritten_and_nodes_can_be_added(watchtower: Command, tmp_
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert {name: after[name] for name in before} == before
     assert set(after) - set(before) == {"node-gpu-b.crt", "node-gpu-b.key"}
+
+
+def test_the_next_steps_name_every_node_also_those_of_an_earlier_call(
+    watchtower: Command, tmp_path: Path
+) -> None:
+    watchtower("init", "--directory", str(tmp_path), "--node", "gpu-a", "--node", "gpu-b")
+    said = watchtower("init", "--directory", str(tmp_path), "--node", "fd00::7").stdout
+    config = said.partition("[poll]")[2].partition("and who")[0]
+    settings = tomllib.loads("[poll]" + config)["poll"]
+    assert settings.pop("targets") == ["[fd00::7]:9477", "gpu-a:9477", "gpu-b:9477"]
+    assert {tmp_path / name for name in settings.values()} <= set(tmp_path.iterdir())
+    for stem in ("node-gpu-a", "node-gpu-b", "node-fd00__7"):
+        assert f"--tls-cert /etc/watchtower/{stem}.crt --tls-key /etc/watchtower/{stem}.key" in said
+        assert (tmp_path / f"{stem}.crt").exists()
+
+
+def test_what_is_missing_is_told_together(watchtower: Command, tmp_path: Path) -> None:
+    said = watchtower("init")
+    assert said.returncode == 2
+    assert said.stderr.count("\n") == 1
+    assert "--directory" in said.stderr
+    assert "--node" in said.stderr
+    said = watchtower("init", "--directory", str(tmp_path))
+    assert (said.returncode, "--directory" in said.stderr, "--node" in said.stderr) == (2, False, True)
+
+
+def test_a_directory_that_is_a_file_is_said(watchtower: Command, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    for name, words in (
+        ("taken", "is a file; give the name of a directory"),
+        ("taken/x", "cannot be written to"),
+    ):
+        said = watchtower("init", "--directory", str(tmp_path / name), "--node", "gpu-a")
+        assert (said.returncode, said.stderr.count("\n")) == (2, 1)
+        assert f"--directory {tmp_path}/{name} {words}" in said.stderr
 
 
 async def test_agent_and_watcher_trust_what_was_made(watchtower: Command, tmp_path: Path) -> None:

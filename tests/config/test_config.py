@@ -81,6 +81,15 @@ def test_the_example_is_valid_and_says_what_it_looks_like() -> None:
             "web: listen = '0.0.0.0:9478' is open to other machines without a token",
         ),
         ("instance = ' '", "instance: must not be empty"),
+        ("[store]\nkeep_samples_days = 0.5", "store: keep_samples_days must be at least 1, got 0.5"),
+        (
+            "[poll]\ntargets=['gpu-a']\ncert_file='x.crt'\nkey_file='x.key'",
+            "poll.cert_file: is set without ca_file, so agents would be asked over plain http",
+        ),
+        (
+            "[[pagerduty]]\nrouting_key_file='a'\nbase_url='events'",
+            "pagerduty[0]: base_url must be a web address that begins with https://, got 'events'",
+        ),
     ],
 )
 def test_each_mistake_names_its_key(tmp_path: Path, text: str, mistake: str) -> None:
@@ -98,6 +107,92 @@ def test_all_mistakes_are_listed_at_once(tmp_path: Path) -> None:
         "runs[0].match",
         "web",
     ]
+
+
+def test_a_mistake_in_one_table_hides_none_in_another_and_none_beside_it(tmp_path: Path) -> None:
+    text = """
+        [store]
+        directory = 3
+        keep_samples_days = 0
+        keep_history_days = 0
+        [poll]
+        interval_s = 900
+        timeout_s = 600
+        targets = ["gpu-a", "a/b"]
+        [judge]
+        slow_share = 7
+        gone_hold_s = "x"
+        [[runs]]
+        expected_ranks = 3
+        [[runs]]
+        match = "*"
+        expected_ranks = 0
+        [[slack]]
+        url_file = "a"
+        [[slack]]
+        url_file = "b"
+    """
+    assert [mistake.split(",")[0] for mistake in mistakes(tmp_path, text)] == [
+        "store.directory: must be a path in quotes",
+        "store: keep_samples_days must be at least 1",
+        "store: keep_history_days must be at least 1",
+        "poll: interval_s must be from 1 to 300 seconds",
+        "judge.gone_hold_s: must be a number",
+        "runs[0].match: is missing",
+        "judge.slow_share: is a share",
+        "runs[1].expected_ranks: must be at least 1",
+        "slack[1].name: 'slack' is the name of slack[0] already; give each sink a name of its own",
+        "poll.targets[1]: target 'a/b' has a path; give scheme",
+    ]
+
+
+def test_what_follows_from_a_mistake_is_not_a_mistake_of_its_own(tmp_path: Path) -> None:
+    text = """
+        [poll]
+        interval_s = "30"
+        timeout_s = 20
+        [deadman]
+        url_file = "x"
+        interval_s = 2
+        [[slack]]
+        name = 3
+        url_file = "a"
+        [[slack]]
+        url_file = "b"
+        [[alerts.routes]]
+        sink = "loud"
+    """
+    assert mistakes(tmp_path, text) == [
+        "poll.interval_s: must be a number, got text",
+        "slack[0].name: must be text, got a whole number",
+    ]
+
+
+def test_what_is_right_beside_a_mistake_can_still_be_looked_into(tmp_path: Path) -> None:
+    path = written(tmp_path, "instanse = 1\n[poll]\ntargets = ['gpu-a', 'a/b']\ntoken_file = 't'\n")
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert caught.value.rest is not None
+    assert caught.value.rest.poll.targets == ("gpu-a",)
+    assert caught.value.rest.poll.token_file == tmp_path / "t"
+
+
+def test_a_client_certificate_is_shown_to_agents_that_are_asked_over_https(tmp_path: Path) -> None:
+    text = "[poll]\ntargets=['a=https://gpu-a']\ncert_file='x.crt'\n"
+    assert load(written(tmp_path, text)).poll.cert_file == tmp_path / "x.crt"
+
+
+def test_a_bare_name_means_the_credential_of_that_name_where_systemd_gives_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    (credentials / "token").write_text("x")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(credentials))
+    poll = load(written(tmp_path, "[poll]\ntoken_file = 'token'\nca_file = 'ca.crt'\n")).poll
+    assert (poll.token_file, poll.ca_file) == (credentials / "token", tmp_path / "ca.crt")
+    poll = load(written(tmp_path, "[poll]\ntoken_file = './token'\n")).poll
+    assert poll.token_file == tmp_path / "token"
 
 
 def test_what_is_no_toml_is_said_with_its_line(tmp_path: Path) -> None:
