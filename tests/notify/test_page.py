@@ -36,8 +36,8 @@ def test_the_founding_incident_reads_in_the_order_a_person_needs() -> None:
         "NCCL timeout",
         "first",
     ]
-    assert fact(made, "since") == "2025-11-30 21:58:26 UTC (94 s ago)"
-    assert fact(made, "step") == "3850 of 3857, newest 94 s ago"
+    assert fact(made, "since") == "2025-11-30 21:58:26 UTC (94 s ago), when the last rank stopped working"
+    assert fact(made, "step") == "3850 of 3857, last step 94 s ago"
     assert fact(made, "ranks") == "16 on 2 nodes (gpu-a, gpu-b): 16 spinning"
     assert fact(made, "suspects") == "rank 3 on gpu-a GPU 3 pid 41003: stopped working 4 s before the others"
     assert "23 % of their own working power" in fact(made, "evidence")
@@ -68,6 +68,48 @@ def test_a_summary_that_is_too_long_loses_from_its_longest_parts_and_not_from_it
     assert line.startswith("CRITICAL deadlocked: run qwen3-32b-sft (slurm-4411) of jlee; since")
     assert "step 3850 of 3857" in line
     assert "first: before you kill it" in line
+
+
+def test_a_headline_names_run_reference_step_and_suspect_where_a_phone_still_shows_them() -> None:
+    line = page().headline(1024)
+    assert line.startswith(
+        "CRITICAL deadlocked: run qwen3-32b-sft (slurm-4411) of jlee [01234567]; since 21:58:26 UTC (94 s ago);"
+        " step 3850 of 3857; ranks 16 on 2 nodes; suspects rank 3 on gpu-a GPU 3 pid 41003: stopped working"
+    )
+    assert line.index("pid 41003") < 200
+    for words in (
+        "23 % of their own",
+        "GPU-hours so far; checkpoint",
+        "; NCCL timeout in 28 min; first: before",
+    ):
+        assert words in line
+    assert len(line) < 700
+
+
+def test_a_headline_keeps_the_order_and_its_end_however_much_there_is_to_say() -> None:
+    wordy = tuple(Suspect(rank, f"node-{rank}" * 10, 0, "silent " * 20) for rank in range(4))
+    view = a_view(run_name="n" * 300, nodes=tuple(f"node-{n}" for n in range(64)), nodes_unseen=("x", "y"))
+    line = page(suspects=wordy, reason="numbers " * 40, view=view).headline(1024)
+    marks = [
+        "[01234567]",
+        "since ",
+        "step 3850",
+        "ranks 16 on 64 nodes, 2 not seen",
+        "suspects ",
+        "first: before",
+    ]
+    places = [line.index(mark) for mark in marks]
+    assert places == sorted(places)
+    assert places[marks.index("suspects ")] < 300
+    assert len(line) <= 1024
+
+
+def test_the_headline_of_a_resolve_is_short() -> None:
+    made = page(action=NoticeAction.RESOLVE, state=RunState.PROGRESSING, since=T0 - 720, reason="step 3855")
+    assert made.headline(1024) == (
+        "RESOLVED, now progressing: run qwen3-32b-sft (slurm-4411) of jlee [01234567]; lasted 12 min;"
+        " step 3850 of 3857; ranks 16 on 2 nodes; step 3855"
+    )
 
 
 def test_ages_are_counted_to_when_it_is_sent_and_a_late_message_says_so() -> None:
@@ -200,7 +242,14 @@ def test_whatever_stands_in_a_notice_a_page_comes_of_it(
         view=view,
     )
     made = write_page(Owed(sink="s", action=action, notice=notice), now=T0)
-    for words in (made.title, made.summary(300), made.short, *(f.text for f in made.facts)):
+    for words in (
+        made.title,
+        made.summary(300),
+        made.headline(300),
+        made.short,
+        *(f.text for f in made.facts),
+    ):
         assert words.isprintable()
         words.encode()
     assert len(made.summary(300)) <= 300
+    assert len(made.headline(300)) <= 300

@@ -7,8 +7,7 @@ import msgspec
 
 from watchtower.notify.page import clean
 from watchtower.notify.sink import Outcome, OutcomeKind
-from watchtower.notify.transport import of_status, post, redacted
-from watchtower.secrets import read_secret
+from watchtower.notify.transport import of_status, post, read_url, redacted
 
 _DEADLINE_S = 10.0
 
@@ -35,9 +34,9 @@ class DeadMan:
         """Read the URL once.
 
         Raises:
-            SecretError: the file cannot be used; show it and do not start.
+            SecretError: the file cannot be used, or what it holds is no URL; show it and do not start.
         """
-        self._url = read_secret(Path(settings.url_file)).rstrip("/")
+        self._url = read_url(Path(settings.url_file), "the ping URL of the dead-man's switch").rstrip("/")
         self._client = client
         self._deadline_s = deadline_s
 

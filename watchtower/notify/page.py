@@ -32,10 +32,11 @@ FIRST_THING: dict[RunState, str] = {
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """One labelled line of a page, on one line."""
+    """One labelled line of a page, on one line; `brief` is what a headline has room for, label included."""
 
     label: str
     text: str
+    brief: str | None = None
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -60,13 +61,12 @@ class Page(msgspec.Struct, frozen=True):
 
         What is too long is taken from the longest parts, so that the last one, what to do first, is not what is cut off.
         """
-        parts = [self.title, *(_brief(fact) for fact in self.facts)]
-        while len(line := "; ".join(parts)) > limit:
-            longest = max(range(len(parts)), key=lambda number: len(parts[number]))
-            if len(parts[longest]) <= _LEAST_PART:
-                return _clip(line, limit)
-            parts[longest] = _clip(parts[longest], max(_LEAST_PART, len(parts[longest]) * 9 // 10))
-        return line
+        return _fitted([self.title, *(_labelled(fact) for fact in self.facts)], limit)
+
+    def headline(self, limit: int) -> str:
+        """The same order in few words, for a list or a phone that shows the beginning alone; it holds the reference."""
+        title = f"{self.title} [{self.reference}]"
+        return _fitted([title, *(fact.brief or _labelled(fact) for fact in self.facts)], limit)
 
 
 def write_page(owed: Owed, *, now: float, may_repeat: bool = False, runbook_url: str | None = None) -> Page:
@@ -85,15 +85,13 @@ def write_page(owed: Owed, *, now: float, may_repeat: bool = False, runbook_url:
     over = notice.action is NoticeAction.RESOLVE
     view = notice.view
     title = _title(owed)
-    facts = [
-        _length(notice) if over else Fact("since", f"{utc(notice.since)} ({span(now - notice.since)} ago)")
-    ]
+    facts = [_length(notice) if over else _since(notice, now)]
     if view is not None:
-        facts.append(Fact("step", _step(view, now)))
-        facts.append(Fact("ranks", _ranks(view)))
+        facts.append(_step(view, now))
+        facts.append(_ranks(view))
     if not over:
         facts.append(Fact("suspects", _suspects(notice)))
-    facts.append(Fact("now" if over else "evidence", _evidence(notice)))
+    facts.append(Fact("now" if over else "evidence", _evidence(notice), _clip(notice.reason, 160)))
     if view is not None and not over:
         facts.extend(_cost(notice, view, now))
     if not over and notice.state in FIRST_THING:
@@ -101,7 +99,7 @@ def write_page(owed: Owed, *, now: float, may_repeat: bool = False, runbook_url:
     note = _note(notice, now, may_repeat)
     if note:
         facts.append(Fact("note", note))
-    facts = [Fact(fact.label, clean(fact.text)) for fact in facts]
+    facts = [Fact(fact.label, clean(fact.text), clean(fact.brief or "") or None) for fact in facts]
     reference = clean(notice.incident_uid)[:8]
     return Page(
         title=title,
@@ -166,23 +164,36 @@ def _title(owed: Owed) -> str:
 
 
 def _length(notice: Notice) -> Fact:
-    return Fact("lasted", f"{span(notice.at - notice.since)}, from {utc(notice.since)} to {utc(notice.at)}")
+    lasted = span(notice.at - notice.since)
+    return Fact("lasted", f"{lasted}, from {utc(notice.since)} to {utc(notice.at)}", f"lasted {lasted}")
 
 
-def _step(view: RunView, now: float) -> str:
+def _since(notice: Notice, now: float) -> Fact:
+    ago = f"({span(now - notice.since)} ago)"
+    # Else the age of the last step beside it, which is a little more, looks like a contradiction.
+    what = ", when the last rank stopped working" if notice.state is RunState.DEADLOCKED else ""
+    moment = utc(notice.since)
+    # The age says which day it was.
+    return Fact("since", f"{moment} {ago}{what}", f"since {moment.partition(' ')[2]} {ago}")
+
+
+def _step(view: RunView, now: float) -> Fact:
     if view.step is None:
-        return "no step seen yet" if view.progress_source else "not known: no trainer progress is seen"
+        seen = "no step seen yet" if view.progress_source else "not known: no trainer progress is seen"
+        return Fact("step", seen)
     of = f" of {view.total_steps}" if view.total_steps is not None else ""
-    when = f", newest {span(now - view.step_at)} ago" if view.step_at is not None else ""
-    return f"{view.step}{of}{when}"
+    when = f", last step {span(now - view.step_at)} ago" if view.step_at is not None else ""
+    return Fact("step", f"{view.step}{of}{when}", f"step {view.step}{of}")
 
 
-def _ranks(view: RunView) -> str:
+def _ranks(view: RunView) -> Fact:
     total = view.world_size if view.world_size is not None else len(view.ranks)
     doing = ", ".join(f"{count} {activity}" for activity, count in view.activity.items() if count)
     unseen = f"; not seen: {_some(view.nodes_unseen)}" if view.nodes_unseen else ""
-    nodes = f"{len(view.nodes)} node{'s' if len(view.nodes) != 1 else ''} ({_some(view.nodes)})"
-    return f"{total} on {nodes}{': ' + doing if doing else ''}{unseen}"
+    nodes = f"{len(view.nodes)} node{'s' if len(view.nodes) != 1 else ''}"
+    text = f"{total} on {nodes} ({_some(view.nodes)}){': ' + doing if doing else ''}{unseen}"
+    brief = f"ranks {total} on {nodes}"
+    return Fact("ranks", text, f"{brief}, {len(view.nodes_unseen)} not seen" if view.nodes_unseen else brief)
 
 
 def _suspects(notice: Notice) -> str:
@@ -224,18 +235,14 @@ def _cost(notice: Notice, view: RunView, now: float) -> list[Fact]:
     facts = []
     held_h = max(0.0, now - notice.since) / 3600
     if view.gpus and notice.state in {*_STUCK, RunState.LINGERING}:
-        facts.append(
-            Fact(
-                "burning",
-                f"{view.gpus} GPUs, {view.gpus * held_h:.1f} GPU-hours so far, {view.gpus} more each hour",
-            )
-        )
+        held = f"{view.gpus} GPUs, {view.gpus * held_h:.1f} GPU-hours so far"
+        facts.append(Fact("burning", f"{held}, {view.gpus} more each hour", f"burning {held}"))
     if notice.state in {*_STUCK, RunState.CRASHED}:
         facts.append(Fact("checkpoint", _checkpoint(notice, view, now)))
     if view.collective_timeout_s is not None and view.step_at is not None and notice.state in _STUCK:
         strikes = view.step_at + view.collective_timeout_s
         left = f"in {span(strikes - now)}" if strikes > now else f"was due {span(now - strikes)} ago"
-        facts.append(Fact("NCCL timeout", f"{left}, about {utc(strikes)}"))
+        facts.append(Fact("NCCL timeout", f"{left}, about {utc(strikes)}", f"NCCL timeout {left}"))
     return facts
 
 
@@ -267,7 +274,16 @@ def _note(notice: Notice, now: float, may_repeat: bool) -> str:
     return "; ".join(notes)
 
 
-def _brief(fact: Fact) -> str:
+def _fitted(parts: list[str], limit: int) -> str:
+    while len(line := "; ".join(parts)) > limit:
+        longest = max(range(len(parts)), key=lambda number: len(parts[number]))
+        if len(parts[longest]) <= _LEAST_PART:
+            return _clip(line, limit)
+        parts[longest] = _clip(parts[longest], max(_LEAST_PART, len(parts[longest]) * 9 // 10))
+    return line
+
+
+def _labelled(fact: Fact) -> str:
     if fact.label in ("evidence", "now"):
         return fact.text
     return f"{fact.label}{':' if fact.label in ('first', 'note') else ''} {fact.text}"

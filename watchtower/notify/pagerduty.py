@@ -12,7 +12,7 @@ import msgspec
 from watchtower.model import NoticeAction, Owed, Severity
 from watchtower.notify.page import clean, write_page
 from watchtower.notify.sink import Form, Outcome, OutcomeKind
-from watchtower.notify.transport import DEADLINE_S, Reply, clip, of_status, post, redacted
+from watchtower.notify.transport import DEADLINE_S, Reply, check_addresses, clip, of_status, post, redacted
 from watchtower.secrets import SecretError, read_secret
 
 US_URL = "https://events.pagerduty.com"
@@ -43,6 +43,14 @@ class PagerDutySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     base_url: str = US_URL
     runbook_url: str | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse addresses that are none.
+
+        Raises:
+            ValueError: names the key; shown to the user by the loader.
+        """
+        check_addresses(base_url=self.base_url, runbook_url=self.runbook_url)
+
 
 class PagerDutySink:
     """One routing key."""
@@ -62,7 +70,7 @@ class PagerDutySink:
         self._key = read_secret(Path(settings.routing_key_file))
         if len(self._key) != KEY_CHARS:
             raise SecretError(
-                f"{settings.routing_key_file} holds {len(self._key)} characters, but a PagerDuty Events v2 integration key"
+                f"routing_key_file {settings.routing_key_file} holds {len(self._key)} characters, but a PagerDuty Events v2 integration key"
                 f" has {KEY_CHARS}; copy the key of an `Events API v2` integration into it"
             )
         self._url = settings.base_url.rstrip("/") + "/v2/enqueue"
@@ -79,7 +87,7 @@ class PagerDutySink:
         # PagerDuty itself drops the copy of an event that it already has, so a repeat needs no label there.
         page = write_page(owed, now=now, may_repeat=False, runbook_url=self._runbook_url)
         minimal = form is Form.MINIMAL
-        summary = page.short.encode("ascii", "replace").decode() if minimal else page.summary(SUMMARY_CHARS)
+        summary = page.short.encode("ascii", "replace").decode() if minimal else page.headline(SUMMARY_CHARS)
         payload: dict[str, Any] = {
             "summary": clip(summary, SUMMARY_CHARS),
             "source": _source(owed),

@@ -12,8 +12,7 @@ import msgspec
 from watchtower.model import NoticeAction, Owed, Severity
 from watchtower.notify.page import Page, write_page
 from watchtower.notify.sink import Form, Outcome, OutcomeKind
-from watchtower.notify.transport import DEADLINE_S, of_status, post, redacted
-from watchtower.secrets import read_secret
+from watchtower.notify.transport import DEADLINE_S, check_addresses, of_status, post, read_url, redacted
 
 HEADER_CHARS = 150
 _SECTION_CHARS = 2900  # of 3000, counted after escaping
@@ -37,6 +36,14 @@ class SlackSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     min_severity: Severity = Severity.WARNING
     runbook_url: str | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a link that is none.
+
+        Raises:
+            ValueError: names the key; shown to the user by the loader.
+        """
+        check_addresses(runbook_url=self.runbook_url)
+
 
 class SlackSink:
     """One incoming webhook."""
@@ -50,11 +57,11 @@ class SlackSink:
         """Read the URL once.
 
         Raises:
-            SecretError: the file cannot be used; show it and do not start.
+            SecretError: the file cannot be used, or what it holds is no URL; show it and do not start.
         """
         self.name = settings.name
         self._runbook_url = settings.runbook_url
-        self._url = read_secret(Path(settings.url_file))
+        self._url = read_url(Path(settings.url_file), "the URL of a Slack incoming webhook")
         self._client = client
         self._deadline_s = deadline_s
 

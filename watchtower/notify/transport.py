@@ -6,11 +6,14 @@ import math
 import ssl
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 
 from watchtower.notify.sink import Outcome, OutcomeKind
+from watchtower.secrets import SecretError, read_secret
 
 # A server that drips bytes keeps every single socket operation short; only an overall deadline ends such a try.
 DEADLINE_S = 15.0
@@ -25,6 +28,45 @@ class Reply(msgspec.Struct, frozen=True):
     status: int
     text: str
     retry_after_s: float | None = None
+
+
+def is_web_address(text: str) -> bool:
+    """Whether a text is an http or https URL with a host, as far as can be told without asking."""
+    try:
+        parts = urlsplit(text)
+        usable = parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+    return usable and parts.scheme in ("http", "https") and bool(parts.hostname) and not _has_space(text)
+
+
+def check_addresses(**addresses: str | None) -> None:
+    """Refuse settings that should be web addresses and are not; None is not set.
+
+    Raises:
+        ValueError: names the key; shown to the user by the loader.
+    """
+    for key, address in addresses.items():
+        if address is not None and not is_web_address(address):
+            raise ValueError(
+                f"{key} must be a web address that begins with https://, got {clip(address, 60)!r}"
+            )
+
+
+def read_url(path: Path, what: str) -> str:
+    """Read a URL that is a secret.
+
+    Args:
+        path: holds it alone on one line.
+        what: it is, and where it comes from, for the sentence.
+
+    Raises:
+        SecretError: the file cannot be used, or what it holds is no web address; show it and do not start.
+    """
+    url = read_secret(path)
+    if not is_web_address(url):
+        raise SecretError(f"{what} is wanted in url_file {path}, but it holds no web address (https://…)")
+    return url
 
 
 def new_client(ca_file: str | None = None) -> httpx.AsyncClient:
@@ -120,6 +162,10 @@ async def _beginning(response: httpx.Response) -> str:
         if len(parts) >= _MOST_BODY:
             break
     return parts[:_MOST_BODY].decode("utf-8", "replace")
+
+
+def _has_space(text: str) -> bool:
+    return any(char.isspace() or not char.isprintable() for char in text)
 
 
 def _not_connected(error: httpx.TransportError) -> Outcome:
