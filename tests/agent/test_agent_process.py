@@ -1,5 +1,6 @@
 """Whole agents as processes, on the real binding: from start to SIGTERM, through what goes wrong with a driver."""
 
+import datetime as dt
 import http.client
 import json
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from tests.agent.conftest import SimulatedNode
 from watchtower.clock import SystemClock
@@ -151,6 +153,18 @@ def test_without_a_library_it_starts_says_so_and_stays(
     assert snapshot["gpus"] == []
     status, body = agent.get("/healthz")
     assert (status, "NVML is absent" in body["reason"]) == (503, True)
+
+
+def test_an_expired_certificate_is_said_at_the_start(start: Callable[..., Agent], tmp_path: Path) -> None:
+    end = dt.datetime.fromtimestamp(CLOCK.now(), dt.UTC) - dt.timedelta(days=1)
+    made = trustme.CA().issue_cert("gpu-a", not_after=end)
+    made.cert_chain_pems[0].write_to_path(str(tmp_path / "node.crt"))
+    made.private_key_pem.write_to_path(str(tmp_path / "node.key"))
+    agent = start("--tls-cert", str(tmp_path / "node.crt"), "--tls-key", str(tmp_path / "node.key"))
+    until = CLOCK.monotonic() + 20
+    while "agent_started" not in agent.log.read_text() and CLOCK.monotonic() < until:
+        CLOCK.pause(0.05)
+    assert agent.log.read_text().count(f"tls_cert = {tmp_path}/node.crt has expired") == 1
 
 
 def test_released_it_holds_no_driver_until_it_is_told_to_go_on(

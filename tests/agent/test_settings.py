@@ -38,6 +38,9 @@ def test_beyond_this_machine_it_wants_a_token_or_to_be_told(tmp_path: Path) -> N
         ("client_ca = '/a'", "client_ca needs tls_cert"),
         ("sweep_deadline_s = 60", "end_after_s must be longer"),
         ("release_min = -1", "release_min"),
+        ("node = 'gpu a'", "node = 'gpu a' cannot be a node's name"),
+        ("node = 3", "node: must be str, got int"),
+        ("proc_root = '/no/such/place'", "proc_root = /no/such/place is not a directory"),
         ("x = ", "is not TOML"),
     ],
 )
@@ -49,6 +52,25 @@ def test_each_mistake_is_one_sentence_with_file_and_key(tmp_path: Path, text: st
     assert sentence in str(caught.value)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value).removesuffix("\n")
+
+
+def test_the_example_is_valid_and_answers_to_the_watcher_alone() -> None:
+    settings = load(Path(__file__).parents[2] / "deploy" / "agent.example.toml", {})
+    assert not settings.is_local()
+    assert settings.client_ca == Path("/etc/watchtower/ca.crt")
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text("listn = 1\nlisten = 'x'\ninterval_s = 'x'\nhistory_s = 0\ntls_cert = '/a'\n")
+    with pytest.raises(SettingsError) as caught:
+        load(file, {"node": "a/b"})
+    lines = [line.removeprefix(f"{file}: ") for line in str(caught.value).split("\n")]
+    begins = (
+        "unknown key listn", "interval_s: ", "tls_cert and", "listen = 'x'", "node = 'a/b'", "history_s = 0"
+    )  # fmt: skip
+    for line, begin in zip(lines, begins, strict=True):
+        assert line.startswith(begin)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

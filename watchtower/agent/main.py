@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from watchtower import __version__, wire
+from watchtower.agent.certificate import date_trouble
 from watchtower.agent.node.side import NodeSide
 from watchtower.agent.nvml.parent import NvmlReader, Patience
 from watchtower.agent.nvml.process import SamplerProcess
@@ -45,6 +46,14 @@ def run(settings: AgentSettings, clock: Clock) -> int:
         tls = None
         if settings.tls_cert is not None and settings.tls_key is not None:
             tls = tls_context(settings.tls_cert, settings.tls_key, settings.client_ca)
+            trouble = date_trouble(settings.tls_cert, settings.tls_key)
+            if trouble is not None:
+                # Not a reason to leave: a clock that is wrong at boot is set right soon.
+                logger.error(
+                    "certificate_out_of_date tls_cert = %s %s; no watcher will believe it",
+                    settings.tls_cert,
+                    trouble,
+                )
     except (SettingsError, SecretError, TlsError) as error:
         return _refuse(str(error), 2)
     info = wire.AgentInfo(__version__, clock.now(), _boot_id(settings.proc_root))

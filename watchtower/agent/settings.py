@@ -1,21 +1,23 @@
-"""What an agent can be told, and whether it fits together. Opens nothing but the settings file."""
+"""What an agent can be told, and whether it fits together. Opens nothing but the settings file, and asks nobody."""
 
 import difflib
 import ipaddress
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
 from watchtower.agent.node.side import NodeSettings
 from watchtower.wire import DEFAULT_AGENT_PORT
 
+_NODE = re.compile(r"[A-Za-z0-9._-]{1,253}")
+
 
 class SettingsError(Exception):
-    """The settings cannot be used; the message names the file or the key and what to do."""
+    """The settings cannot be used; one line per mistake, which names the file or the key and what to do."""
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,25 +89,41 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """Whether the settings fit together.
 
         Raises:
-            SettingsError: the first that does not.
+            SettingsError: with all that does not.
         """
-        self.address()
+        found = list(self._mistakes())
+        if found:
+            raise SettingsError("\n".join(found))
+
+    def _mistakes(self) -> Iterator[str]:
+        yield from self._network_mistakes()
+        if self.node is not None and not _NODE.fullmatch(self.node):
+            yield f"node = {self.node!r} cannot be a node's name: letters, digits and . _ - only"
+        if not self.proc_root.is_dir():
+            yield f"proc_root = {self.proc_root} is not a directory; processes are listed in /proc"
+        for key in ("interval_s", "sweep_deadline_s", "end_after_s", "history_s", "max_connections"):
+            if not 0 < getattr(self, key) < 1e6:
+                yield f"{key} = {getattr(self, key)} must be more than 0"
+        if not 0 <= self.release_min <= 24 * 60:
+            yield f"release_min = {self.release_min} must lie between 0 and 1440 minutes"
+        if self.sweep_deadline_s >= self.end_after_s:
+            yield "end_after_s must be longer than sweep_deadline_s: first say, then act"
+
+    def _network_mistakes(self) -> Iterator[str]:
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise SettingsError("tls_cert and tls_key go together: give both or neither")
+            yield "tls_cert and tls_key go together: give both or neither"
         if self.client_ca is not None and self.tls_cert is None:
-            raise SettingsError("client_ca needs tls_cert and tls_key: client certificates exist only in TLS")
-        if not (self.is_local() or self.token_file or self.insecure):
-            raise SettingsError(
+            yield "client_ca needs tls_cert and tls_key: client certificates exist only in TLS"
+        try:
+            local = self.is_local()
+        except SettingsError as error:
+            yield str(error)
+            return
+        if not (local or self.token_file or self.insecure):
+            yield (
                 f"listening on {self.listen} without a token shows every run of this node to the network: give"
                 " token_file, listen on 127.0.0.1, or say insecure if the network is yours alone"
             )
-        for key in ("interval_s", "sweep_deadline_s", "end_after_s", "history_s", "max_connections"):
-            if not 0 < getattr(self, key) < 1e6:
-                raise SettingsError(f"{key} = {getattr(self, key)} must be more than 0")
-        if not 0 <= self.release_min <= 24 * 60:
-            raise SettingsError(f"release_min = {self.release_min} must lie between 0 and 1440 minutes")
-        if self.sweep_deadline_s >= self.end_after_s:
-            raise SettingsError("end_after_s must be longer than sweep_deadline_s: first say, then act")
 
     def node_settings(self) -> NodeSettings:
         """The part that the node side reads."""
@@ -127,23 +145,33 @@ def load(file: Path | None, given: Mapping[str, object]) -> AgentSettings:
         given: key -> value; None values are left out.
 
     Raises:
-        SettingsError: one sentence for the user, naming the file and the key.
+        SettingsError: one sentence for each mistake, naming the file and the key.
     """
-    where = "the command line" if file is None else str(file)
     said: dict[str, Any] = {} if file is None else _read(file)
-    for key in said:
-        if key not in AgentSettings.__struct_fields__:
-            near = difflib.get_close_matches(key, AgentSettings.__struct_fields__, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise SettingsError(f"{file}: unknown key {key}{hint}")
     said |= {key: value for key, value in given.items() if value is not None}
+    mistakes: list[str] = []
+    values: dict[str, Any] = {}
+    hints = get_type_hints(AgentSettings)
+    for key, value in said.items():
+        if key not in hints:
+            near = difflib.get_close_matches(key, hints, n=1)
+            mistakes.append(f"unknown key {key}{f'; did you mean {near[0]}?' if near else ''}")
+            continue
+        try:
+            values[key] = msgspec.convert(value, hints[key], dec_hook=_path)
+        except msgspec.ValidationError as error:
+            what = str(error).replace("Expected", "must be").replace(" | null", "").replace("`", "")
+            mistakes.append(f"{key}: {what}")
+    # What is wrong keeps its default here, which complains of nothing, so that the rest can be looked at as well.
+    settings = AgentSettings(**values)
     try:
-        settings = msgspec.convert(said, AgentSettings, dec_hook=_path)
         settings.check()
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"{where}: {error}") from None
     except SettingsError as error:
-        raise SettingsError(f"{where}: {error}" if file is not None else str(error)) from None
+        mistakes += str(error).split("\n")
+    if mistakes:
+        raise SettingsError(
+            "\n".join(f"{file}: {mistake}" if file is not None else mistake for mistake in mistakes)
+        )
     return settings
 
 

@@ -107,5 +107,6 @@ def _split(command: str) -> list[str]:
 
 
 def _refuse(sentence: str) -> NoReturn:
-    typer.echo(f"watchtower agent: {sentence}", err=True)
+    for line in sentence.split("\n"):
+        typer.echo(f"watchtower agent: {line}", err=True)
     raise typer.Exit(2)
