@@ -48,7 +48,15 @@ def test_a_unit_says_when_it_is_ready_and_is_restarted_when_it_no_longer_works(u
 
 
 @pytest.mark.parametrize("unit", sorted(SECURITY_BARS))
-def test_a_unit_holds_no_secret_and_takes_them_as_credentials(unit: str) -> None:
-    text = (UNITS / unit).read_text()
-    assert "LoadCredential=secret:/etc/watchtower/secrets" in text
-    assert "Environment=" not in text
+def test_a_unit_holds_no_secret(unit: str) -> None:
+    assert "Environment=" not in (UNITS / unit).read_text()
+
+
+def test_the_watcher_gets_every_file_of_the_example_as_a_credential_of_the_same_name() -> None:
+    # Its user is made up at each start, and can read no file of root's.
+    example = (UNITS.parent / "deploy" / "watchtower.example.toml").read_text()
+    named = set(re.findall(r'^#? ?\w+_file = "([\w.-]+)"', example, re.MULTILINE))
+    unit = (UNITS / "watchtower.service").read_text()
+    offered = re.findall(r"^#?LoadCredential=([\w.-]+):/etc/watchtower/([\w.-]+)$", unit, re.MULTILINE)
+    assert named == {name for name, _ in offered}
+    assert all(name == file for name, file in offered)
