@@ -63,7 +63,7 @@ def test_the_founding_incident_reads_in_one_look() -> None:
         assert part in worst
     assert "no step for 94 s" in lines[2]
     assert "rank 3 on gpu-a GPU 3 (stopped working 4 s before the others)" in lines[3]
-    assert "told: slack, pagerduty (incident 7)" in lines[4]
+    assert "told: slack, pagerduty (incident 7, 01J)" in lines[4]
     assert lines[-1] == "2 of 2 agents fresh; the watcher is well, last round 2 s ago"
     assert text.index("DEADLOCKED") < text.index("progressing")
 
@@ -95,6 +95,15 @@ def test_silent_agents_and_waiting_messages_are_named() -> None:
     assert "silent: gpu-b (timeout for 4 min)" in text
     assert "a message has waited for 7 min" in text
     assert "1 of 2 agents fresh" in text
+
+
+def test_an_agent_that_answers_but_cannot_read_its_gpus_is_not_called_well() -> None:
+    blind = agent_status("gpu-b", nvml_state="absent")
+    text = "\n".join(table(status(agents=(agent_status("gpu-a"), blind)), PLAIN))
+    assert "GPUs cannot be read on: gpu-b (NVML absent)" in text
+    assert "the watcher is well" not in text
+    released = agent_status("gpu-b", nvml_state="released")
+    assert "the watcher is well" in "\n".join(table(status(agents=(agent_status("gpu-a"), released)), PLAIN))
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 132])

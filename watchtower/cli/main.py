@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "watchtower.cli.status",
         "Show every run and how it is; exit status says whether any needs a look.",
     ),
+    "ack": ("watchtower.cli.ack", "Say that you have taken an incident on."),
     "serve": ("watchtower.cli.serve", "Run the watcher: poll the agents, judge the runs, tell people."),
     "agent": (
         "watchtower.cli.agent",

@@ -10,7 +10,7 @@ import typer
 
 from watchtower.cli.places import DEFAULT_URL
 from watchtower.cli.status_ask import NoAnswerError, NotFoundError, ask
-from watchtower.cli.status_words import Style, blindness, urgency
+from watchtower.cli.status_words import Style, blindness, unread, urgency
 
 _BLIND = 3
 _REDRAW_S = 2.0
@@ -36,7 +36,8 @@ def status(
     """Show every run and how it is, worst first; with RUN, that one in full.
 
     Exit status: 0 when every run is fine, 1 when one needs a look (slow, unknown, lingering, or bad and taken on by
-    somebody), 2 when one is deadlocked, hung or crashed, 3 when the watcher cannot be asked or does not see.
+    somebody) or an agent cannot read its GPUs, 2 when one is deadlocked, hung or crashed, 3 when the watcher cannot be asked
+    or does not see, or knows no such RUN. `watchtower ack` says that you have taken an incident on.
     """
     place = _Place(url, _token(token_file))
     if not watch:
@@ -87,7 +88,7 @@ def _show(place: _Place, wanted: str | None, *, as_json: bool) -> int:
     if blindness(everything) is not None:
         return _BLIND
     now = everything["watcher"]["now"]
-    return max((urgency(run, now) for run in everything["runs"]), default=0)
+    return max([urgency(run, now) for run in everything["runs"]] + [1 if unread(everything) else 0])
 
 
 def _show_run(place: _Place, wanted: str, everything: dict[str, Any], *, as_json: bool) -> int:

@@ -91,7 +91,7 @@ def _explained(run: dict[str, Any], now: float, style: Style) -> list[str]:
 
 def _watcher(status: dict[str, Any], style: Style) -> list[str]:
     watcher = status["watcher"]
-    fresh = f"{watcher['agents_fresh']} of {watcher['agents']} agents fresh"
+    fresh = f"{watcher['agents_fresh']} of {watcher['agents']} {'agent' if watcher['agents'] == 1 else 'agents'} fresh"
     blind = words.blindness(status)
     lines = []
     silent = [agent for agent in status["agents"] if not agent["fresh"]]
@@ -99,6 +99,13 @@ def _watcher(status: dict[str, Any], style: Style) -> list[str]:
         named = ", ".join(_silent(agent, watcher["now"]) for agent in silent[:_MAX_SILENT])
         more = f" and {len(silent) - _MAX_SILENT} more" if len(silent) > _MAX_SILENT else ""
         lines += _wrap(f"silent: {named}{more}", style.width, "", "  ")
+    unread = words.unread(status)
+    if unread:
+        named = ", ".join(
+            f"{words.clean(a['node'])} (NVML {words.clean(a['nvml_state'])})" for a in unread[:_MAX_SILENT]
+        )
+        more = f" and {len(unread) - _MAX_SILENT} more" if len(unread) > _MAX_SILENT else ""
+        lines += _wrap(f"GPUs cannot be read on: {named}{more}", style.width, "", "  ")
     if watcher["outbox_oldest_age_s"] > 60:
         waited = words.span(watcher["outbox_oldest_age_s"])
         lines.append(style.paint(f"a message has waited for {waited}: no provider takes it", "1;31"))
@@ -111,7 +118,12 @@ def _watcher(status: dict[str, Any], style: Style) -> list[str]:
     told = "" if watcher["sinks"] else "; nobody would be told (no sinks)"
     return [
         *lines,
-        *_wrap(f"{fresh}; the watcher is well, last round {ago} ago{told}", style.width, "", "  "),
+        *_wrap(
+            f"{fresh}; the watcher {'sees no GPU on some of them' if unread else 'is well'}, last round {ago} ago{told}",
+            style.width,
+            "",
+            "  ",
+        ),
     ]
 
 

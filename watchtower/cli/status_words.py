@@ -157,8 +157,14 @@ def told(run: dict[str, Any], now: float) -> str:
     text = "told: " + (", ".join(clean(sink) for sink in incident["told"]) or "nobody yet")
     if incident.get("acked_by"):
         text += f"; taken on by {clean(incident['acked_by'])} {span(now - (incident['acked_at'] or now))} ago"
-    number = incident.get("id")
-    return text if number is None else f"{text} (incident {number})"
+    number, reference = incident.get("id"), str(incident.get("uid", ""))[:8]
+    return text if number is None else f"{text} (incident {number}, {clean(reference)})"
+
+
+def unread(status: dict[str, Any]) -> list[dict[str, Any]]:
+    """Agents that answer and cannot read their GPUs; a driver that an operator has released is his own choice."""
+    fine = {None, "ok", "released"}
+    return [agent for agent in status["agents"] if agent["fresh"] and agent.get("nvml_state") not in fine]
 
 
 def needs_words(run: dict[str, Any]) -> bool:
