@@ -13,6 +13,7 @@ from watchtower.clock import SystemClock
 from watchtower.model import PollFailure
 from watchtower.poller import ask as ask_module
 from watchtower.poller.ask import Asker
+from watchtower.poller.failure import Failed
 from watchtower.poller.schedule import PollSchedule
 from watchtower.poller.settings import PollSettings
 from watchtower.poller.targets import Agent, parse_target
@@ -36,6 +37,16 @@ async def asking(
 
 def agent_at(fake: FakeAgent) -> Agent:
     return Agent("gpu-a", fake.url)
+
+
+async def reason(asker: Asker, agent: Agent) -> PollFailure | None:
+    answer = await asker.ask(agent, "")
+    return answer.reason if isinstance(answer, Failed) else None
+
+
+async def detail(asker: Asker, agent: Agent) -> str | None:
+    answer = await asker.ask(agent, "")
+    return answer.detail if isinstance(answer, Failed) else None
 
 
 async def test_a_snapshot_arrives_as_it_was_encoded() -> None:
@@ -75,7 +86,7 @@ async def test_the_token_is_shown_and_a_wrong_one_is_unauthorized() -> None:
             assert isinstance(await asker.ask(agent_at(fake), ""), Snapshot)
         for wrong in ("wrong", None):
             async with asking(token=wrong) as asker:
-                assert await asker.ask(agent_at(fake), "") is PollFailure.UNAUTHORIZED
+                assert await reason(asker, agent_at(fake)) is PollFailure.UNAUTHORIZED
 
 
 async def test_an_older_agent_that_knows_less_is_understood() -> None:
@@ -165,7 +176,7 @@ async def test_garbage_is_a_bad_reply_and_the_next_poll_is_a_fresh_chance(
     with running_agent() as fake:
         misbehave(fake)
         async with asking(timeout_s=5) as asker:
-            assert await asker.ask(agent_at(fake), "") is PollFailure.BAD_REPLY
+            assert await reason(asker, agent_at(fake)) is PollFailure.BAD_REPLY
             fake.raw, fake.body, fake.status, fake.headers = None, None, 200, {}
             fake.answer, fake.close_after = snapshot_json(), False
             assert isinstance(await asker.ask(agent_at(fake), ""), Snapshot)
@@ -176,7 +187,7 @@ async def test_a_reply_without_end_is_cut_off_at_the_cap() -> None:
     with running_agent() as fake:
         fake.body = encode(Snapshot(wire=1, node="gpu-a", taken_at=1.0)) + b" " * ask_module.MAX_REPLY_BYTES
         async with asking(timeout_s=20) as asker:
-            assert await asker.ask(agent_at(fake), "") is PollFailure.BAD_REPLY
+            assert await reason(asker, agent_at(fake)) is PollFailure.BAD_REPLY
 
 
 @pytest.mark.parametrize("how", ["silent", "drip"])
@@ -186,7 +197,7 @@ async def test_an_agent_that_never_finishes_costs_one_deadline_and_is_asked_agai
         setattr(fake, how, True)
         async with asking() as asker:
             began = clock.monotonic()
-            assert await asker.ask(agent_at(fake), "") is PollFailure.TIMEOUT
+            assert await reason(asker, agent_at(fake)) is PollFailure.TIMEOUT
             assert clock.monotonic() - began < TIMEOUT_S + 1.0
             setattr(fake, how, False)
             assert isinstance(await asker.ask(agent_at(fake), ""), Snapshot)
@@ -195,13 +206,13 @@ async def test_an_agent_that_never_finishes_costs_one_deadline_and_is_asked_agai
 async def test_nothing_listening_is_refused() -> None:
     with closed_port() as port:
         async with asking() as asker:
-            assert await asker.ask(Agent("gpu-a", f"http://127.0.0.1:{port}"), "") is PollFailure.REFUSED
-            assert await asker.ask(Agent("gpu-a", f"http://localhost:{port}"), "") is PollFailure.REFUSED
+            assert await reason(asker, Agent("gpu-a", f"http://127.0.0.1:{port}")) is PollFailure.REFUSED
+            assert await reason(asker, Agent("gpu-a", f"http://localhost:{port}")) is PollFailure.REFUSED
 
 
 async def test_a_name_that_does_not_resolve_is_unreachable() -> None:
     async with asking(timeout_s=10) as asker:
-        assert await asker.ask(Agent("gpu-a", "http://gpu-a.invalid:9477"), "") is PollFailure.UNREACHABLE
+        assert await reason(asker, Agent("gpu-a", "http://gpu-a.invalid:9477")) is PollFailure.UNREACHABLE
 
 
 async def test_an_agent_that_closed_the_idle_connection_is_asked_anew_within_the_same_poll() -> None:
@@ -243,14 +254,14 @@ async def test_tls_with_client_certificates_works_and_keeps_its_connection() -> 
 async def test_a_certificate_from_a_stranger_is_a_tls_failure() -> None:
     with running_agent(context=_tls_server(trustme.CA(), clients=False)) as fake:
         async with asking(context=_tls_client(trustme.CA()), timeout_s=5) as asker:
-            assert await asker.ask(agent_at(fake), "") is PollFailure.TLS
+            assert await reason(asker, agent_at(fake)) is PollFailure.TLS
 
 
 async def test_a_plain_agent_behind_an_https_target_is_a_tls_failure() -> None:
     with running_agent() as fake:
         async with asking(context=_tls_client(trustme.CA()), timeout_s=5) as asker:
             secure = Agent("gpu-a", fake.url.replace("http:", "https:"))
-            assert await asker.ask(secure, "") is PollFailure.TLS
+            assert await reason(asker, secure) is PollFailure.TLS
 
 
 async def test_a_dead_agent_does_not_delay_a_healthy_one() -> None:
@@ -280,3 +291,69 @@ async def test_a_dead_agent_does_not_delay_a_healthy_one() -> None:
                 await asyncio.gather(task, return_exceptions=True)
     assert max(seconds for outcome, seconds in polls if outcome == "ok") < 0.5
     assert {outcome for outcome, _ in polls} == {"ok", "timeout"}
+
+
+async def test_what_went_wrong_is_said_in_words_that_name_the_cure() -> None:
+    ours, theirs = trustme.CA(), trustme.CA()
+    said: dict[str, str | None] = {}
+    with running_agent(context=_tls_server(theirs, clients=False)) as fake:
+        async with asking(context=_tls_client(ours), timeout_s=5) as asker:
+            said["stranger"] = await detail(asker, agent_at(fake))
+    misnamed = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ours.issue_cert("gpu-a").configure_cert(misnamed)
+    with running_agent(context=misnamed) as fake:
+        async with asking(context=_tls_client(ours), timeout_s=5) as asker:
+            said["misnamed"] = await detail(asker, agent_at(fake))
+    with running_agent() as fake:
+        async with asking(context=_tls_client(ours), timeout_s=5) as asker:
+            said["plain"] = await detail(asker, Agent("gpu-a", fake.url.replace("http:", "https:")))
+    with running_agent(context=_tls_server(ours, clients=True)) as fake:
+        async with asking(context=_tls_client(ours), timeout_s=5) as asker:
+            said["nameless"] = await detail(asker, agent_at(fake))
+        async with asking(timeout_s=5) as asker:
+            said["not https"] = await detail(asker, Agent("gpu-a", fake.url.replace("https:", "http:")))
+    assert said == {
+        "stranger": "its certificate is not signed by a CA that we trust (poll.ca_file)",
+        "misnamed": "its certificate is not for 127.0.0.1",
+        "plain": "what answers there does not speak TLS: is the agent's own TLS off?",
+        "nameless": "the agent asks for a certificate of ours (poll.cert_file)",
+        "not https": "the connection ended before an HTTP answer did: does the agent want https?",
+    }
+
+
+async def test_a_wrong_status_an_unreadable_answer_and_a_refused_token_each_say_so() -> None:
+    with running_agent(token="right") as fake:
+        async with asking(token="wr0ng-s3cret", timeout_s=5) as asker:
+            refused = await detail(asker, agent_at(fake))
+        async with asking(timeout_s=5) as asker:
+            assert await detail(asker, agent_at(fake)) == "HTTP 401: set poll.token_file"
+    assert refused == "HTTP 401: the token in poll.token_file is not the agent's"
+    with running_agent() as fake:
+        async with asking(timeout_s=5) as asker:
+            said = []
+            for misbehave in (_wrong_status, _not_json, _wrong_types, _not_http):
+                fake.raw, fake.body, fake.status = None, None, 200
+                misbehave(fake)
+                said.append(await detail(asker, agent_at(fake)))
+    assert said == [
+        "HTTP 500: is this an agent?",
+        "not JSON",
+        "not a snapshot: Expected `array`, got `str` - at `$.gpus`",
+        "the connection ended before an HTTP answer did: does the agent want https?",
+    ]
+
+
+async def test_nobody_there_no_such_name_and_no_answer_are_told_apart() -> None:
+    with closed_port() as port:
+        async with asking(timeout_s=5) as asker:
+            assert (
+                await detail(asker, Agent("gpu-a", f"http://127.0.0.1:{port}"))
+                == f"nothing listens at 127.0.0.1:{port}"
+            )
+            unknown = await detail(asker, Agent("gpu-a", "http://gpu-a.invalid:9477"))
+    assert unknown is not None
+    assert unknown.startswith("the name gpu-a.invalid cannot be resolved (")
+    with running_agent() as fake:
+        fake.silent = True
+        async with asking() as asker:
+            assert await detail(asker, agent_at(fake)) == "no answer within 0.4 s"

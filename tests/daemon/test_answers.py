@@ -7,21 +7,23 @@ import pytest
 
 from tests.daemon.test_round import Bench, owing
 from tests.fakes.reads import incident
+from tests.fakes.views import deadlocked_view, run_view
 from watchtower.daemon.answers import Answers
 from watchtower.model import IncidentPhase, PollFailure
+from watchtower.poller.failure import Failed
 from watchtower.poller.schedule import PollSchedule
 from watchtower.poller.targets import Agent
 from watchtower.store.records import RoundRecord
 from watchtower.web.answers import AckOutcome
-from watchtower.wire import Snapshot
+from watchtower.wire import Nvml, Snapshot
 
 
 class OneAnswer:
     """An asker that always answers the same."""
 
-    answer: Snapshot | PollFailure = Snapshot(wire=1, node="gpu-a", taken_at=1.0)
+    answer: Snapshot | Failed = Snapshot(wire=1, node="gpu-a", taken_at=1.0)
 
-    async def ask(self, agent: Agent, cursor: str) -> Snapshot | PollFailure:
+    async def ask(self, agent: Agent, cursor: str) -> Snapshot | Failed:
         return self.answer
 
     async def forget(self, agent: Agent) -> None:
@@ -102,10 +104,11 @@ async def test_agents_are_fresh_for_three_intervals(desk: Desk) -> None:
     assert desk.answers.fresh() == (1, 1)
     desk.clock.advance(0.1)
     assert desk.answers.fresh() == (1, 0)
-    desk.asker.answer = PollFailure.REFUSED
+    desk.asker.answer = Failed(PollFailure.REFUSED, "nothing listens at gpu-a:9477")
     await desk.poll()
     agent = desk.answers.status().agents[0]
     assert (agent.fresh, agent.failed) == (False, "refused")
+    assert agent.failed_detail == "nothing listens at gpu-a:9477"
 
 
 async def test_each_way_to_be_unwell_has_its_sentence(desk: Desk) -> None:
@@ -113,7 +116,7 @@ async def test_each_way_to_be_unwell_has_its_sentence(desk: Desk) -> None:
     await desk.schedule.retarget([Agent("gpu-a", "http://gpu-a:9477")])
     assert "not looked yet" in (desk.answers.unwell() or "")
     await desk.rounds.run()
-    assert "none of its 1 agents answers" in (desk.answers.unwell() or "")
+    assert "its only agent does not answer" in (desk.answers.unwell() or "")
     await desk.poll()
     assert desk.answers.unwell() is None
     assert desk.answers.trouble() is None
@@ -149,3 +152,42 @@ async def test_the_dead_mans_switch_hears_of_pages_that_nobody_takes(desk: Desk)
     await desk.rounds.run()
     assert desk.answers.unwell() is None
     assert "no provider takes it" in (desk.answers.trouble() or "")
+
+
+async def test_an_open_incident_is_found_by_the_reference_of_its_pages(desk: Desk) -> None:
+    desk.judge.next = owing(desk.clock.now())
+    await desk.rounds.run()
+    (one,) = desk.rounds.open_incidents
+    assert desk.answers.status().runs[0]["incident"].reference == one.incident.uid[:8]
+    assert desk.answers.number_of(one.incident.uid[:8]) == one.id
+    assert desk.answers.number_of("ffffffff") is None
+
+
+async def test_an_incident_about_nodes_is_shown_although_it_belongs_to_no_run(desk: Desk) -> None:
+    about_nodes = incident(uid="abcdef0123456789", subject="nodes", run_id=None, reason="gpu-b is silent")
+    desk.store.record(RoundRecord(at=1.0, incidents=(about_nodes, incident())))
+    await desk.rounds.run()
+    (shown,) = desk.answers.status().incidents
+    assert (shown.reference, shown.subject, shown.reason) == ("abcdef01", "nodes", "gpu-b is silent")
+
+
+async def test_one_run_in_trouble_comes_with_what_its_page_would_say_now(desk: Desk) -> None:
+    desk.rounds.views = (deadlocked_view(), run_view(run_id="well"))
+    found = await desk.answers.run("slurm-4411")
+    assert found is not None
+    said = {line.label: line.text for line in found.page}
+    assert set(said) == {"burning", "checkpoint", "NCCL timeout", "first"}
+    assert "on gpu-a: py-spy dump --nonblocking --pid 4003" in said["first"]
+    assert "a kill costs 50 steps" in said["checkpoint"]
+    well = await desk.answers.run("well")
+    assert well is not None
+    assert well.page == ()
+
+
+async def test_an_agent_that_cannot_read_its_gpus_says_why(desk: Desk) -> None:
+    await desk.schedule.retarget([Agent("gpu-a", "http://gpu-a:9477")])
+    gone = Nvml(state="absent", detail="libnvidia-ml.so.1 not found")
+    desk.asker.answer = Snapshot(wire=1, node="gpu-a", taken_at=1.0, nvml=gone)
+    await desk.poll()
+    (agent,) = desk.answers.status().agents
+    assert (agent.nvml_state, agent.nvml_detail) == ("absent", "libnvidia-ml.so.1 not found")

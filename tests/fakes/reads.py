@@ -10,6 +10,8 @@ from watchtower.web.answers import (
     AckOutcome,
     AgentStatus,
     IncidentAnswer,
+    OtherIncident,
+    PageLine,
     RunAnswer,
     RunIncident,
     Status,
@@ -60,11 +62,30 @@ def agent_status(node: str, **fields: Any) -> AgentStatus:
         "fresh": True,
         "answered_at": NOW - 3,
         "failed": None,
+        "failed_detail": None,
         "failing_since": None,
         "agent_version": "0.1.0",
         "nvml_state": "ok",
+        "nvml_detail": None,
     }
     return AgentStatus(**(known | fields))
+
+
+def other_incident(**fields: Any) -> OtherIncident:
+    known: dict[str, Any] = {
+        "id": 9,
+        "uid": "abcdef0123456789",
+        "reference": "abcdef01",
+        "phase": "firing",
+        "severity": "warning",
+        "told": ("slack",),
+        "acked_by": None,
+        "acked_at": None,
+        "subject": "nodes",
+        "since": NOW - 600,
+        "reason": "1 of 2 nodes cannot be watched",
+    }
+    return OtherIncident(**(known | fields))
 
 
 def run_entry(view: RunView, **open_incident: Any) -> dict[str, Any]:
@@ -74,7 +95,8 @@ def run_entry(view: RunView, **open_incident: Any) -> dict[str, Any]:
     if open_incident:
         known: dict[str, Any] = {
             "id": 7,
-            "uid": "01J",
+            "uid": "01J0000011112222",
+            "reference": "01J00000",
             "phase": "firing",
             "severity": "critical",
             "told": ("slack", "pagerduty"),
@@ -91,6 +113,7 @@ class FakeReads:
     def __init__(self) -> None:
         self.views: tuple[RunView, ...] = (deadlocked_view(), run_view(run_id="slurm-5000", run_name="other"))
         self.problem: str | None = None
+        self.page: tuple[PageLine, ...] = ()
         self.acked: list[tuple[int, str]] = []
         self.incident_by_number = {
             7: incident(),
@@ -102,6 +125,7 @@ class FakeReads:
             watcher=watcher_status(unwell=self.problem),
             agents=(agent_status("gpu-a"), agent_status("gpu-b")),
             runs=(run_entry(self.views[0], id=7), run_entry(self.views[1])),
+            incidents=(),
         )
 
     def runs(self) -> tuple[RunView, ...]:
@@ -115,7 +139,7 @@ class FakeReads:
 
     async def run(self, run_id: str) -> RunAnswer | None:
         view = next((view for view in self.views if view.run_id == run_id), None)
-        return None if view is None else RunAnswer(run=view, incident=None)
+        return None if view is None else RunAnswer(run=view, incident=None, page=self.page)
 
     async def transitions(self, run_id: str, limit: int) -> tuple[TransitionAnswer, ...]:
         one = TransitionAnswer(
@@ -139,6 +163,11 @@ class FakeReads:
     async def incident(self, number: int) -> IncidentAnswer | None:
         known = self.incident_by_number.get(number)
         return None if known is None else IncidentAnswer(id=number, incident=known, deliveries=())
+
+    def number_of(self, reference: str) -> int | None:
+        return next(
+            (n for n, known in self.incident_by_number.items() if known.uid.startswith(reference)), None
+        )
 
     async def ack(self, number: int, by: str) -> AckOutcome:
         known = self.incident_by_number.get(number)

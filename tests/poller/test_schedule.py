@@ -7,9 +7,10 @@ import pytest
 
 from tests.fakes.clock import FakeClock
 from watchtower.model import PollFailure
+from watchtower.poller.failure import Failed
 from watchtower.poller.schedule import PollSchedule, slot_of
 from watchtower.poller.targets import Agent
-from watchtower.wire import Snapshot
+from watchtower.wire import Nvml, Snapshot
 
 A = Agent("gpu-a", "http://gpu-a:9477")
 B = Agent("gpu-b", "http://gpu-b:9477")
@@ -18,12 +19,12 @@ B = Agent("gpu-b", "http://gpu-b:9477")
 class ScriptedAsker:
     """Answers at once with what the script says for the n-th question; remembers the cursors it was given."""
 
-    def __init__(self, script: Callable[[int], Snapshot | PollFailure]) -> None:
+    def __init__(self, script: Callable[[int], Snapshot | Failed]) -> None:
         self._script = script
         self.cursors: list[str] = []
         self.forgotten: list[Agent] = []
 
-    async def ask(self, agent: Agent, cursor: str) -> Snapshot | PollFailure:
+    async def ask(self, agent: Agent, cursor: str) -> Snapshot | Failed:
         self.cursors.append(cursor)
         return self._script(len(self.cursors))
 
@@ -38,7 +39,7 @@ def said(cursor: str) -> Snapshot:
 class Bench:
     """A schedule in virtual time, driven one interval at a time."""
 
-    def __init__(self, script: Callable[[int], Snapshot | PollFailure]) -> None:
+    def __init__(self, script: Callable[[int], Snapshot | Failed]) -> None:
         self.clock = FakeClock()
         self.asker = ScriptedAsker(script)
         self.outcomes: list[str] = []
@@ -70,14 +71,14 @@ async def test_the_cursor_moves_on_only_when_the_answer_was_taken() -> None:
 
 
 async def test_a_failure_between_two_answers_is_handed_over_too() -> None:
-    bench = Bench(lambda n: PollFailure.TIMEOUT if n == 2 else said(str(n)))
+    bench = Bench(lambda n: Failed(PollFailure.TIMEOUT) if n == 2 else said(str(n)))
     await bench.schedule.retarget([A])
     await bench.run_until(3)
     assert [observation.failed for observation in bench.schedule.take()] == [PollFailure.TIMEOUT, None]
 
 
 async def test_a_reply_that_could_not_be_read_starts_again_without_a_cursor() -> None:
-    bench = Bench(lambda n: PollFailure.BAD_REPLY if n == 2 else said(str(n)))
+    bench = Bench(lambda n: Failed(PollFailure.BAD_REPLY) if n == 2 else said(str(n)))
     await bench.schedule.retarget([A])
     await bench.run_until(1)
     bench.schedule.take()
@@ -105,7 +106,7 @@ def test_an_agents_slot_is_the_same_after_a_restart_and_slots_fill_evenly() -> N
 
 async def test_lost_and_back_are_each_said_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    bench = Bench(lambda n: PollFailure.REFUSED if 2 <= n <= 6 else said(str(n)))
+    bench = Bench(lambda n: Failed(PollFailure.REFUSED) if 2 <= n <= 6 else said(str(n)))
     await bench.schedule.retarget([A])
     await bench.run_until(6)
     view = bench.schedule.agents()[0]
@@ -162,3 +163,32 @@ async def test_a_node_that_calls_itself_otherwise_is_said_once(caplog: pytest.Lo
     await bench.schedule.retarget([B])
     await bench.run_until(3)
     assert [record.getMessage().split()[0] for record in caplog.records] == ["agent_odd"]
+
+
+async def test_why_an_agent_is_lost_is_in_the_log_and_in_its_view(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(lambda _: Failed(PollFailure.TLS, "its certificate is not for gpu-b"))
+    await bench.schedule.retarget([B])
+    await bench.run_until(3)
+    view = bench.schedule.agents()[0]
+    assert (view.failed, view.failed_detail) == (PollFailure.TLS, "its certificate is not for gpu-b")
+    assert [record.getMessage() for record in caplog.records] == [
+        "agent_lost node=gpu-b url=http://gpu-b:9477 reason=tls detail='its certificate is not for gpu-b'"
+    ]
+
+
+async def test_gpus_that_cannot_be_read_are_said_once_and_once_when_it_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "watchtower.poller.schedule")
+    gone = Nvml(state="absent", detail="libnvidia-ml.so.1 not found")
+    states = {2: gone, 3: gone, 5: Nvml(state="released")}
+    bench = Bench(lambda n: Snapshot(wire=1, node="gpu-a", taken_at=1.0, nvml=states.get(n, Nvml())))
+    await bench.schedule.retarget([A])
+    await bench.run_until(3)
+    view = bench.schedule.agents()[0]
+    assert (view.nvml_state, view.nvml_detail) == ("absent", "libnvidia-ml.so.1 not found")
+    await bench.run_until(6)
+    assert [record.getMessage() for record in caplog.records][1:] == [
+        "gpus_unread node=gpu-a nvml=absent detail='libnvidia-ml.so.1 not found'",
+        "gpus_read_again node=gpu-a nvml=ok",
+    ]

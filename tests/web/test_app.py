@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.fakes.reads import FakeReads
+from tests.fakes.reads import FakeReads, incident
 from watchtower.web.access import Access
 from watchtower.web.app import make_app
 from watchtower.web.settings import WebSettings
@@ -79,6 +79,7 @@ async def test_a_run_whose_id_holds_odd_signs_is_found() -> None:
         ("/api/v1/runs/nobody", 404),
         ("/api/v1/incidents/99", 404),
         ("/api/v1/incidents/x", 404),
+        ("/api/v1/incidents/abcdef99", 404),
         ("/api/v1/incidents?limit=0", 400),
         ("/api/v1/incidents?limit=many", 400),
         ("/api/v1/incidents?limit=%C2%B2", 400),
@@ -130,6 +131,15 @@ async def test_an_acknowledgement_is_noted_with_its_name() -> None:
     assert response.status_code == 200
     assert response.json()["incident"]["acked_by"] == "jlee"
     assert caller.reads.acked == [(7, "jlee")]
+
+
+async def test_an_incident_is_also_known_by_the_reference_of_its_pages() -> None:
+    caller = Caller()
+    caller.reads.incident_by_number[7] = incident(uid="cffa9d50708d27b7")
+    path = "/api/v1/incidents/CFFA9D50"
+    assert (await caller.ask(path)).json()["id"] == 7
+    acked = await caller.ask(f"{path}/ack", method="POST", x_watchtower_user="jlee")
+    assert (acked.status_code, caller.reads.acked) == (200, [(7, "jlee")])
 
 
 @pytest.mark.parametrize(

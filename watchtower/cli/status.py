@@ -3,14 +3,13 @@
 import os
 import shutil
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from watchtower.cli.places import DEFAULT_URL
-from watchtower.cli.status_ask import NoAnswerError, NotFoundError, ask
-from watchtower.cli.status_words import Style, blindness, unread, urgency
+from watchtower.cli.places import DEFAULT_URL, CaFileOption, TokenFileOption, UrlOption
+from watchtower.cli.status_ask import Daemon, NoAnswerError, NotFoundError
+from watchtower.cli.status_words import Style, blindness, urgency, watcher_urgency
 
 _BLIND = 3
 _REDRAW_S = 2.0
@@ -21,13 +20,10 @@ def status(
         str | None,
         typer.Argument(help="Show this run in full, by its id, its name, or the beginning of one."),
     ] = None,
-    url: Annotated[
-        str, typer.Option(envvar="WATCHTOWER_URL", help="Where the daemon answers.")
-    ] = DEFAULT_URL,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(envvar="WATCHTOWER_TOKEN_FILE", help="File with the daemon's web token, if it has one."),
-    ] = None,
+    *,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the same facts for programs.")] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Draw again every two seconds, until Ctrl-C.")
@@ -36,10 +32,14 @@ def status(
     """Show every run and how it is, worst first; with RUN, that one in full.
 
     Exit status: 0 when every run is fine, 1 when one needs a look (slow, unknown, lingering, or bad and taken on by
-    somebody) or an agent cannot read its GPUs, 2 when one is deadlocked, hung or crashed, 3 when the watcher cannot be asked
-    or does not see, or knows no such RUN. `watchtower ack` says that you have taken an incident on.
+    somebody), an agent cannot read its GPUs, or an incident is open about nodes or the watcher; 2 when a run is deadlocked,
+    hung or crashed; 3 when the watcher cannot be asked or does not see, or knows no such RUN. `watchtower ack` says that you have taken an incident on.
     """
-    place = _Place(url, _token(token_file))
+    try:
+        place = Daemon.at(url, token_file, ca_file)
+    except NoAnswerError as error:
+        print(f"watchtower: {error}", file=sys.stderr)
+        raise typer.Exit(_BLIND) from None
     if not watch:
         raise typer.Exit(_show(place, run, as_json=as_json))
     from watchtower.clock import SystemClock
@@ -55,25 +55,14 @@ def status(
         raise typer.Exit(0) from None
 
 
-class _Place:
-    """Where to ask, and as whom."""
-
-    def __init__(self, url: str, token: str | None) -> None:
-        self._url = url.rstrip("/")
-        self._token = token
-
-    def ask(self, path: str) -> tuple[bytes, dict[str, Any]]:
-        return ask(self._url, path, self._token)
-
-
-def _show(place: _Place, wanted: str | None, *, as_json: bool) -> int:
+def _show(place: Daemon, wanted: str | None, *, as_json: bool) -> int:
     """Ask once and print.
 
     Returns:
         The exit status.
     """
     try:
-        body, everything = place.ask("/api/v1/status")
+        body, everything = place.get("/api/v1/status")
         if wanted is not None:
             return _show_run(place, wanted, everything, as_json=as_json)
     except (NoAnswerError, NotFoundError) as error:
@@ -88,21 +77,21 @@ def _show(place: _Place, wanted: str | None, *, as_json: bool) -> int:
     if blindness(everything) is not None:
         return _BLIND
     now = everything["watcher"]["now"]
-    return max([urgency(run, now) for run in everything["runs"]] + [1 if unread(everything) else 0])
+    return max([watcher_urgency(everything), *(urgency(run, now) for run in everything["runs"])])
 
 
-def _show_run(place: _Place, wanted: str, everything: dict[str, Any], *, as_json: bool) -> int:
+def _show_run(place: Daemon, wanted: str, everything: dict[str, Any], *, as_json: bool) -> int:
     from urllib.parse import quote
 
     run_id = _chosen(wanted, everything["runs"])
     now = everything["watcher"]["now"]
-    body, answer = place.ask(f"/api/v1/runs/{quote(run_id, safe='')}")
+    body, answer = place.get(f"/api/v1/runs/{quote(run_id, safe='')}")
     if as_json:
         sys.stdout.write(body.decode() + "\n")
     else:
         from watchtower.cli.status_detail import detail
 
-        _, changes = place.ask(f"/api/v1/runs/{quote(run_id, safe='')}/transitions?limit=5")
+        _, changes = place.get(f"/api/v1/runs/{quote(run_id, safe='')}/transitions?limit=5")
         print("\n".join(detail(answer, changes["transitions"], now, _style())))
     blind = blindness(everything)
     if blind is not None:
@@ -133,18 +122,6 @@ def _chosen(wanted: str, runs: list[dict[str, Any]]) -> str:
                 f"{wanted!r} could be any of {', '.join(sorted(run['run_id'] for run in fits))}"
             )
     return wanted  # perhaps one that is no longer watched
-
-
-def _token(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    from watchtower.secrets import SecretError, read_secret
-
-    try:
-        return read_secret(path)
-    except SecretError as error:
-        print(f"watchtower: --token-file: {error}", file=sys.stderr)
-        raise typer.Exit(_BLIND) from None
 
 
 def _style() -> Style:

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 from watchtower.cli import status_words as words
+from watchtower.cli.status_columns import GAP, fit, total, wrap
 from watchtower.cli.status_words import Style
 
 _STATE_ORDER = (*words.BAD, *words.LOOK, "starting", "progressing", "stopped", "completed")
-_GAP = "  "
 _MAX_NAME = 40
 _SHORT_NAME = 16
-_MAX_SILENT = 5
+_MAX_AGENTS = 5
 
 
 class _Column:
@@ -56,10 +56,13 @@ def table(status: dict[str, Any], style: Style) -> list[str]:
 def _rows(runs: list[dict[str, Any]], now: float, style: Style) -> list[str]:
     cells = [[column.cell(run, now, style) for column in _COLUMNS] for run in runs]
     widths = [max(len(column.head), *(len(row[n]) for row in cells)) for n, column in enumerate(_COLUMNS)]
-    kept, left_out = _fit(widths, style.width)
+    # A name is still known by its beginning; it gives way before a whole column does.
+    short = [min(widths[0], _SHORT_NAME), *widths[1:]]
+    kept = fit(short, [column.sacrifice for column in _COLUMNS], style.width)
+    left_out = [column.head.lower() for n, column in enumerate(_COLUMNS) if n not in kept]
     if style.width is not None:
         # What cannot be given up shrinks in the end: the run's name.
-        widths[0] = max(8, widths[0] - max(0, _total(widths, kept) - style.width))
+        widths[0] = max(8, widths[0] - max(0, total(widths, kept) - style.width))
     lines = [style.paint(_join([_COLUMNS[n].head for n in kept], [widths[n] for n in kept], style), "1")]
     for run, row in zip(runs, cells, strict=True):
         texts = [_clip(row[n], widths[n], style) for n in kept]
@@ -68,12 +71,12 @@ def _rows(runs: list[dict[str, Any]], now: float, style: Style) -> list[str]:
             style.state(run["state"], text) if _COLUMNS[n].head == "STATE" else text
             for n, text in zip(kept, padded, strict=True)
         ]
-        lines.append(_GAP.join(padded).rstrip())
+        lines.append(GAP.join(padded).rstrip())
         if words.needs_words(run):
             lines += _explained(run, now, style)
     if left_out:
         missing = f"(no room for {', '.join(left_out)}; `watchtower status RUN` shows all)"
-        lines += _wrap(missing, style.width, "", " ")
+        lines += wrap(missing, style.width, "", " ")
     return lines
 
 
@@ -85,52 +88,41 @@ def _explained(run: dict[str, Any], now: float, style: Style) -> list[str]:
     mark = "└ " if style.unicode else "- "
     lines = []
     for sentence in sentences:
-        lines += _wrap(sentence, style.width, f"    {mark}", "      ")
+        lines += wrap(sentence, style.width, f"    {mark}", "      ")
     return lines
 
 
 def _watcher(status: dict[str, Any], style: Style) -> list[str]:
     watcher = status["watcher"]
-    fresh = f"{watcher['agents_fresh']} of {watcher['agents']} {'agent' if watcher['agents'] == 1 else 'agents'} fresh"
+    now = watcher["now"]
+    fresh = f"{watcher['agents_fresh']} of {words.count(watcher['agents'], 'agent')} fresh"
     blind = words.blindness(status)
-    lines = []
-    silent = [agent for agent in status["agents"] if not agent["fresh"]]
-    if silent:
-        named = ", ".join(_silent(agent, watcher["now"]) for agent in silent[:_MAX_SILENT])
-        more = f" and {len(silent) - _MAX_SILENT} more" if len(silent) > _MAX_SILENT else ""
-        lines += _wrap(f"silent: {named}{more}", style.width, "", "  ")
     unread = words.unread(status)
-    if unread:
-        named = ", ".join(
-            f"{words.clean(a['node'])} (NVML {words.clean(a['nvml_state'])})" for a in unread[:_MAX_SILENT]
-        )
-        more = f" and {len(unread) - _MAX_SILENT} more" if len(unread) > _MAX_SILENT else ""
-        lines += _wrap(f"GPUs cannot be read on: {named}{more}", style.width, "", "  ")
+    lines = []
+    for incident in status.get("incidents") or ():
+        lines += wrap(words.other_incident(incident, now), style.width, "", "  ")
+    lines += _some([words.unreadable(agent) for agent in unread], style)
+    lines += _some([words.unanswered(agent, now) for agent in status["agents"] if not agent["fresh"]], style)
     if watcher["outbox_oldest_age_s"] > 60:
         waited = words.span(watcher["outbox_oldest_age_s"])
         lines.append(style.paint(f"a message has waited for {waited}: no provider takes it", "1;31"))
     for sink, waiting in watcher.get("stranded", {}).items():
-        lines.append(f"{waiting} messages wait for {words.clean(sink)}, which is no longer in the settings")
+        wait = f"{words.count(waiting, 'message')} wait{'s' if waiting == 1 else ''}"
+        lines.append(f"{wait} for {words.clean(sink)}, which is no longer in the settings")
     if blind is not None:
-        lines += _wrap(f"THE WATCHER IS NOT WELL: {blind}; {fresh}", style.width, "", "  ")
+        lines += wrap(f"THE WATCHER IS NOT WELL: {blind}; {fresh}", style.width, "", "  ")
         return [*lines[:-1], style.paint(lines[-1], "1;31")]
-    ago = words.span(watcher["now"] - watcher["last_round_at"])
+    ago = words.span(now - watcher["last_round_at"])
     told = "" if watcher["sinks"] else "; nobody would be told (no sinks)"
-    return [
-        *lines,
-        *_wrap(
-            f"{fresh}; the watcher {'sees no GPU on some of them' if unread else 'is well'}, last round {ago} ago{told}",
-            style.width,
-            "",
-            "  ",
-        ),
-    ]
+    well = f"{len(unread)} of them cannot read GPUs" if unread else "the watcher is well"
+    return [*lines, *wrap(f"{fresh}; {well}, last round {ago} ago{told}", style.width, "", "  ")]
 
 
-def _silent(agent: dict[str, Any], now: float) -> str:
-    why = words.clean(agent.get("failed") or "no answer yet")
-    began = agent.get("failing_since")
-    return f"{words.clean(agent['node'])} ({why}{'' if began is None else f' for {words.span(now - began)}'})"
+def _some(sentences: list[str], style: Style) -> list[str]:
+    """One line each, until there are too many of a kind."""
+    lines = [line for sentence in sentences[:_MAX_AGENTS] for line in wrap(sentence, style.width, "", "  ")]
+    more = len(sentences) - _MAX_AGENTS
+    return [*lines, f"  and {more} more like that"] if more > 0 else lines
 
 
 def _state(run: dict[str, Any]) -> str:
@@ -142,27 +134,8 @@ def _order(run: dict[str, Any]) -> int:
     return _STATE_ORDER.index(run["state"]) if run["state"] in _STATE_ORDER else 0
 
 
-def _fit(widths: list[int], width: int | None) -> tuple[list[int], list[str]]:
-    kept = list(range(len(_COLUMNS)))
-    left_out: list[str] = []
-    # A name is still known by its beginning; it gives way before a whole column does.
-    widths = [min(widths[0], _SHORT_NAME), *widths[1:]]
-    while width is not None and _total(widths, kept) > width:
-        candidates = [n for n in kept if _COLUMNS[n].sacrifice]
-        if not candidates:
-            break
-        dropped = max(candidates, key=lambda n: _COLUMNS[n].sacrifice)
-        kept.remove(dropped)
-        left_out.append(_COLUMNS[dropped].head.lower())
-    return kept, left_out
-
-
-def _total(widths: list[int], kept: list[int]) -> int:
-    return sum(widths[n] for n in kept) + len(_GAP) * (len(kept) - 1)
-
-
 def _join(texts: list[str], widths: list[int], style: Style) -> str:
-    return _GAP.join(
+    return GAP.join(
         _clip(text, width, style).ljust(width) for text, width in zip(texts, widths, strict=True)
     ).rstrip()
 
@@ -172,15 +145,3 @@ def _clip(text: str, width: int, style: Style) -> str:
         return text
     end = "…" if style.unicode else "~"
     return text[: max(0, width - 1)] + end
-
-
-def _wrap(text: str, width: int | None, first: str, rest: str) -> list[str]:
-    """Break a sentence into lines that fit, at spaces."""
-    lines, line = [], first
-    for word in text.split():
-        gap = "" if line in {first, rest} else " "
-        if width is not None and len(line) + len(gap) + len(word) > width and line not in {first, rest}:
-            lines.append(line)
-            line, gap = rest, ""
-        line += gap + word
-    return [*lines, line]

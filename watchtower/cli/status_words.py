@@ -61,8 +61,13 @@ def span(seconds: float) -> str:
 
 
 def moment(at: float, now: float) -> str:
-    """A point in time on this machine's clock, with the date when it is not of today."""
-    return time.strftime("%H:%M" if abs(now - at) < 20 * 3600 else "%b %d %H:%M", time.localtime(at))
+    """A point in time in UTC, as pages have it, with the date when it is not of today."""
+    return time.strftime("%H:%MZ" if abs(now - at) < 20 * 3600 else "%b %d %H:%MZ", time.gmtime(at))
+
+
+def count(number: int, noun: str) -> str:
+    """So many of something."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def since(run: dict[str, Any], now: float) -> str:
@@ -155,10 +160,43 @@ def told(run: dict[str, Any], now: float) -> str:
     if not incident:
         return "nobody told yet"
     text = "told: " + (", ".join(clean(sink) for sink in incident["told"]) or "nobody yet")
-    if incident.get("acked_by"):
-        text += f"; taken on by {clean(incident['acked_by'])} {span(now - (incident['acked_at'] or now))} ago"
-    number, reference = incident.get("id"), str(incident.get("uid", ""))[:8]
-    return text if number is None else f"{text} (incident {number}, {clean(reference)})"
+    number, reference = incident.get("id"), incident.get("reference")
+    if number is not None:
+        text += f" (incident {number}, {clean(reference)})"
+    return text + acknowledged(incident, now)
+
+
+def acknowledged(incident: dict[str, Any], now: float) -> str:
+    """Who has taken an incident on, to be appended; empty while nobody has."""
+    if not incident.get("acked_by"):
+        return ""
+    return f"; acknowledged by {clean(incident['acked_by'])} {span(now - (incident['acked_at'] or now))} ago"
+
+
+def unanswered(agent: dict[str, Any], now: float) -> str:
+    """Why an agent is not fresh, and for how long."""
+    why = agent.get("failed") or "no answer yet"
+    detail = agent.get("failed_detail")
+    if why == "unauthorized":
+        why = "refuses our token"
+    began = agent.get("failing_since")
+    lasts = "" if began is None else f" (for {span(now - began)})"
+    return clean(f"{agent['node']}: {why}{f': {detail}' if detail else ''}{lasts}")
+
+
+def unreadable(agent: dict[str, Any]) -> str:
+    """An agent that answers and cannot read its GPUs."""
+    detail = agent.get("nvml_detail")
+    return clean(
+        f"{agent['node']}: GPUs cannot be read ({agent['nvml_state']}{f': {detail}' if detail else ''})"
+    )
+
+
+def other_incident(incident: dict[str, Any], now: float) -> str:
+    """An open incident that is about no run."""
+    about = f"incident {incident['id']}, {incident['reference']}, about the {incident['subject']}"
+    began = f"since {moment(incident['since'], now)} ({span(now - incident['since'])})"
+    return clean(f"{about}, {began}: {incident['reason']}") + acknowledged(incident, now)
 
 
 def unread(status: dict[str, Any]) -> list[dict[str, Any]]:
@@ -185,6 +223,11 @@ def urgency(run: dict[str, Any], now: float) -> int:
     if state not in BAD or now - run["since"] >= _DAY_S:
         return 0
     return 1 if (run.get("incident") or {}).get("acked_by") else 2
+
+
+def watcher_urgency(status: dict[str, Any]) -> int:
+    """The exit status that agents and incidents about no run ask for: 1 when one needs a look, else 0."""
+    return 1 if unread(status) or status.get("incidents") else 0
 
 
 def blindness(status: dict[str, Any]) -> str | None:

@@ -11,15 +11,19 @@ from watchtower.daemon.round import STALE_ROUNDS, Rounds
 from watchtower.daemon.store_thread import StoreThread
 from watchtower.judge.step import Judge
 from watchtower.metrics import Metrics
-from watchtower.model import IncidentPhase, RunView
+from watchtower.model import IncidentPhase, Notice, NoticeAction, Owed, RunState, RunView, Severity
+from watchtower.notify.page import write_page
 from watchtower.poller.schedule import AgentView, PollSchedule
 from watchtower.store.records import DeliveryRow, NumberedIncident
 from watchtower.store.store import Store
 from watchtower.web.answers import (
+    REFERENCE_SIGNS,
     AckOutcome,
     AgentStatus,
     DeliveryAnswer,
     IncidentAnswer,
+    OtherIncident,
+    PageLine,
     RunAnswer,
     RunIncident,
     Status,
@@ -28,6 +32,15 @@ from watchtower.web.answers import (
 )
 
 OUTBOX_STUCK_S = 300.0
+_OF_A_PAGE = {"burning", "checkpoint", "NCCL timeout", "first"}
+_TROUBLE = {
+    RunState.DEADLOCKED,
+    RunState.HUNG,
+    RunState.CRASHED,
+    RunState.SLOW,
+    RunState.LINGERING,
+    RunState.UNKNOWN,
+}
 
 
 class Answers:
@@ -78,7 +91,19 @@ class Answers:
             stranded=self._rounds.stranded,
         )
         return Status(
-            watcher=watcher, agents=agents, runs=tuple(self._run(view) for view in self._rounds.views)
+            watcher=watcher,
+            agents=agents,
+            runs=tuple(self._run(view) for view in self._rounds.views),
+            incidents=tuple(
+                OtherIncident(
+                    **_open_incident(one),
+                    subject=one.incident.subject,
+                    since=one.incident.since,
+                    reason=one.incident.reason,
+                )
+                for one in self._rounds.open_incidents
+                if one.incident.run_id is None
+            ),
         )
 
     def runs(self) -> tuple[RunView, ...]:
@@ -98,7 +123,7 @@ class Answers:
         if self._rounds.last_at is None:
             return "it has just started and not looked yet"
         if fresh == 0:
-            return f"none of its {agents} agents answers"
+            return f"none of its {agents} agents answers" if agents > 1 else "its only agent does not answer"
         return None
 
     def trouble(self) -> str | None:
@@ -123,9 +148,13 @@ class Answers:
     async def run(self, run_id: str) -> RunAnswer | None:
         """One run: as of the newest round, else as it was last recorded."""
         view = next((view for view in self._rounds.views if view.run_id == run_id), None)
-        if view is None:
-            view = await self._in_store(self._store.run, run_id)
-        return None if view is None else RunAnswer(run=view, incident=self._incident_of(run_id))
+        if view is not None:
+            page = _page(view, self._clock.now())
+            return RunAnswer(run=view, incident=self._incident_of(run_id), page=page)
+        recorded = await self._in_store(self._store.run, run_id)
+        return (
+            None if recorded is None else RunAnswer(run=recorded, incident=self._incident_of(run_id), page=())
+        )
 
     async def transitions(self, run_id: str, limit: int) -> tuple[TransitionAnswer, ...]:
         """A run's newest changes of verdict."""
@@ -155,6 +184,11 @@ class Answers:
         sent = await self._in_store(self._store.deliveries, found.incident.uid)
         return IncidentAnswer(id=found.id, incident=found.incident, deliveries=_deliveries(sent))
 
+    def number_of(self, reference: str) -> int | None:
+        """The open incident with this reference."""
+        fits = [one.id for one in self._rounds.open_incidents if one.incident.uid.startswith(reference)]
+        return fits[0] if len(fits) == 1 else None
+
     async def ack(self, number: int, by: str) -> AckOutcome:
         """Note who has taken an incident on: first in the judge, or its next round would write the old state back."""
         found = await self._in_store(self._store.incident, number)
@@ -182,9 +216,11 @@ class Answers:
             fresh=self._is_fresh(agent, now),
             answered_at=agent.answered_at,
             failed=None if agent.failed is None else agent.failed.value,
+            failed_detail=agent.failed_detail,
             failing_since=agent.failing_since,
             agent_version=agent.agent_version,
             nvml_state=agent.nvml_state,
+            nvml_detail=agent.nvml_detail,
         )
 
     def _is_fresh(self, agent: AgentView, now: float) -> bool:
@@ -202,16 +238,46 @@ class Answers:
     def _incident_of(self, run_id: str) -> RunIncident | None:
         for one in self._rounds.open_incidents:
             if one.incident.run_id == run_id:
-                return RunIncident(
-                    id=one.id,
-                    uid=one.incident.uid,
-                    phase=one.incident.phase.value,
-                    severity=one.incident.severity.value,
-                    told=one.incident.told,
-                    acked_by=one.incident.acked_by,
-                    acked_at=one.incident.acked_at,
-                )
+                return RunIncident(**_open_incident(one))
         return None
+
+
+def _open_incident(one: NumberedIncident) -> dict[str, Any]:
+    """The fields of web.answers.RunIncident."""
+    return {
+        "id": one.id,
+        "uid": one.incident.uid,
+        "reference": one.incident.uid[:REFERENCE_SIGNS],
+        "phase": one.incident.phase.value,
+        "severity": one.incident.severity.value,
+        "told": one.incident.told,
+        "acked_by": one.incident.acked_by,
+        "acked_at": one.incident.acked_at,
+    }
+
+
+def _page(view: RunView, now: float) -> tuple[PageLine, ...]:
+    """What a page about the run would say now, in its words: what it costs, and what to do first."""
+    if view.state not in _TROUBLE:
+        return ()
+    notice = Notice(
+        incident_uid="",
+        seq=0,
+        action=NoticeAction.TRIGGER,
+        severity=Severity.CRITICAL,
+        state=view.state,
+        at=now,
+        since=view.since,
+        subject=f"run:{view.run_id}",
+        run_id=view.run_id,
+        dedup_key="",
+        reason=view.reason,
+        suspects=view.suspects,
+        evidence=view.evidence,
+        view=view,
+    )
+    page = write_page(Owed(sink="", action=notice.action, notice=notice), now=now)
+    return tuple(PageLine(fact.label, fact.text) for fact in page.facts if fact.label in _OF_A_PAGE)
 
 
 def _deliveries(rows: Sequence[DeliveryRow]) -> tuple[DeliveryAnswer, ...]:

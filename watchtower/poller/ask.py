@@ -3,12 +3,12 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Iterator
 
 import httpx
 import msgspec
 
 from watchtower.model import PollFailure
+from watchtower.poller.failure import Failed, failed, refused_token, why
 from watchtower.poller.targets import Agent
 from watchtower.poller.transport import PerAgentTransport
 from watchtower.wire import Snapshot, decode
@@ -47,7 +47,7 @@ class Asker:
         )
         self._requests: dict[Agent, httpx.Request] = {}
 
-    async def ask(self, agent: Agent, cursor: str) -> Snapshot | PollFailure:
+    async def ask(self, agent: Agent, cursor: str) -> Snapshot | Failed:
         """Ask for what is newer than the cursor.
 
         Args:
@@ -67,10 +67,10 @@ class Asker:
                     await self._transport.drop(request.url)
                     answer = await self._exchange(request)
         except TimeoutError:
-            answer = PollFailure.TIMEOUT
+            answer = failed(PollFailure.TIMEOUT, f"no answer within {self._timeout_s:g} s")
         except (httpx.HTTPError, httpx.StreamError, OSError) as error:
-            answer = _why(error)
-        if isinstance(answer, PollFailure):
+            answer = why(error, agent.url)
+        if isinstance(answer, Failed):
             await self._drop(request.url)
         return answer
 
@@ -95,24 +95,28 @@ class Asker:
             built.url = built.url.copy_with(query=None)
         return built
 
-    async def _exchange(self, request: httpx.Request) -> Snapshot | PollFailure:
+    async def _exchange(self, request: httpx.Request) -> Snapshot | Failed:
         response = await self._client.send(request, stream=True)
         try:
             if response.status_code in {401, 403}:
-                return PollFailure.UNAUTHORIZED
+                return refused_token(response.status_code, had_token="authorization" in self._client.headers)
             if response.status_code != 200:
-                return PollFailure.BAD_REPLY
+                return failed(PollFailure.BAD_REPLY, f"HTTP {response.status_code}: is this an agent?")
             body = bytearray()
             async for piece in response.aiter_raw():
                 body += piece
                 if len(body) > MAX_REPLY_BYTES:
-                    return PollFailure.BAD_REPLY
+                    return failed(
+                        PollFailure.BAD_REPLY, f"an answer of more than {MAX_REPLY_BYTES >> 20} MiB"
+                    )
         finally:
             await response.aclose()
         try:
             return decode(bytes(body))
+        except msgspec.ValidationError as error:
+            return failed(PollFailure.BAD_REPLY, f"not a snapshot: {error}")
         except (msgspec.DecodeError, RecursionError):
-            return PollFailure.BAD_REPLY
+            return failed(PollFailure.BAD_REPLY, "not JSON")
 
     async def _drop(self, url: httpx.URL) -> None:
         # After a failure the connection's state is not known; a new one costs little.
@@ -121,31 +125,3 @@ class Asker:
                 await self._transport.drop(url)
         except (TimeoutError, OSError, httpx.HTTPError, RuntimeError):
             pass
-
-
-def _why(error: BaseException) -> PollFailure:
-    if isinstance(error, httpx.TimeoutException):
-        return PollFailure.TIMEOUT
-    if isinstance(error, (httpx.RemoteProtocolError, httpx.DecodingError, httpx.StreamError)):
-        return PollFailure.BAD_REPLY
-    causes = tuple(_causes(error))
-    if any(isinstance(cause, ssl.SSLError) for cause in causes):
-        return PollFailure.TLS
-    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
-        return PollFailure.REFUSED
-    return PollFailure.UNREACHABLE
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Walk what led to an error; several addresses of one host fail as a group."""
-    seen: set[int] = set()
-    left: list[BaseException | None] = [error]
-    while left:
-        one = left.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        yield one
-        left += [one.__cause__, one.__context__]
-        if isinstance(one, BaseExceptionGroup):
-            left += one.exceptions

@@ -9,15 +9,17 @@ from typing import Protocol
 import msgspec
 
 from watchtower.clock import Clock
-from watchtower.model import Observation, PollFailure
+from watchtower.model import NvmlState, Observation, PollFailure
+from watchtower.poller.failure import Failed
 from watchtower.poller.targets import Agent
 from watchtower.poller.translate import observe
-from watchtower.wire import WIRE_VERSION, Snapshot
+from watchtower.wire import WIRE_VERSION, Nvml, Snapshot
 
 _log = logging.getLogger(__name__)
 
 # Waking for each agent alone costs more than the polls themselves; once per slice is half of that.
 SLICE_S = 0.2
+_CANNOT_READ = {NvmlState.ABSENT, NvmlState.UNRESPONSIVE}  # released: somebody wanted it so
 # One late answer is not a lost agent; two are worth a line.
 _LOST_AFTER_POLLS = 2
 
@@ -25,7 +27,7 @@ _LOST_AFTER_POLLS = 2
 class Asks(Protocol):
     """What the schedule needs of an asker."""
 
-    async def ask(self, agent: Agent, cursor: str) -> Snapshot | PollFailure:
+    async def ask(self, agent: Agent, cursor: str) -> Snapshot | Failed:
         """One poll; every failure is a value."""
         ...
 
@@ -44,6 +46,8 @@ class AgentView(msgspec.Struct, frozen=True):
     failing_since: float | None
     agent_version: str | None
     nvml_state: str | None
+    nvml_detail: str | None = None  # in the agent's own words
+    failed_detail: str | None = None
 
 
 class _Seat:
@@ -58,11 +62,11 @@ class _Seat:
         ] = []  # not yet taken, each with the cursor that follows it
         self.task: asyncio.Task[None] | None = None
         self.answered_at: float | None = None
-        self.failed: PollFailure | None = None
+        self.failed: Failed | None = None
         self.failing_since: float | None = None
         self.failures = 0
         self.agent_version: str | None = None
-        self.nvml_state: str | None = None
+        self.nvml: Nvml | None = None
         self.oddity: str | None = None
 
 
@@ -163,10 +167,12 @@ class PollSchedule:
                 seat.agent.name,
                 seat.agent.url,
                 seat.answered_at,
-                seat.failed,
+                seat.failed.reason if seat.failed else None,
                 seat.failing_since,
                 seat.agent_version,
-                seat.nvml_state,
+                seat.nvml.state if seat.nvml else None,
+                seat.nvml.detail if seat.nvml else None,
+                seat.failed.detail if seat.failed else None,
             )
             for seat in sorted(self._seats.values(), key=lambda seat: seat.agent.name)
         )
@@ -181,26 +187,32 @@ class PollSchedule:
         answer = await self._asker.ask(seat.agent, seat.cursor)
         at = self._clock.now()
         self._on_poll(
-            answer.value if isinstance(answer, PollFailure) else "ok", self._clock.monotonic() - began
+            answer.reason.value if isinstance(answer, Failed) else "ok", self._clock.monotonic() - began
         )
-        if isinstance(answer, PollFailure):
+        if isinstance(answer, Failed):
             self._note_failure(seat, answer, at)
-            seat.waiting.append((Observation(at, seat.agent.name, failed=answer), seat.cursor))
+            seat.waiting.append((Observation(at, seat.agent.name, failed=answer.reason), seat.cursor))
             return
         self._note_answer(seat, answer, at)
         # Asked with the same cursor, this answer holds all that an untaken one held: it takes its place.
         seat.waiting = [(kept, cursor) for kept, cursor in seat.waiting if kept.reading is None]
         seat.waiting.append((observe(answer, at=at, node=seat.agent.name), answer.cursor))
 
-    def _note_failure(self, seat: _Seat, failed: PollFailure, at: float) -> None:
+    def _note_failure(self, seat: _Seat, failed: Failed, at: float) -> None:
         seat.failures += 1
         seat.failed = failed
         if seat.failing_since is None:
             seat.failing_since = at
-        if failed is PollFailure.BAD_REPLY:
+        if failed.reason is PollFailure.BAD_REPLY:
             seat.cursor = ""  # perhaps it is the cursor that it cannot read
         if seat.failures == _LOST_AFTER_POLLS:
-            _log.warning("agent_lost node=%s url=%s reason=%s", seat.agent.name, seat.agent.url, failed.value)
+            _log.warning(
+                "agent_lost node=%s url=%s reason=%s detail=%r",
+                seat.agent.name,
+                seat.agent.url,
+                failed.reason.value,
+                failed.detail,
+            )
 
     def _note_answer(self, seat: _Seat, answer: Snapshot, at: float) -> None:
         if seat.failures >= _LOST_AFTER_POLLS and seat.failing_since is not None:
@@ -208,11 +220,21 @@ class PollSchedule:
         seat.failures, seat.failed, seat.failing_since = 0, None, None
         seat.answered_at = at
         seat.agent_version = answer.agent.version
-        seat.nvml_state = answer.nvml.state
+        self._note_nvml(seat, answer.nvml)
         oddity = _oddity(answer, seat.agent.name)
         if oddity is not None and oddity != seat.oddity:
             _log.warning("agent_odd node=%s %s", seat.agent.name, oddity)
         seat.oddity = oddity
+
+    def _note_nvml(self, seat: _Seat, nvml: Nvml) -> None:
+        could = seat.nvml is None or seat.nvml.state not in _CANNOT_READ
+        if nvml.state in _CANNOT_READ:
+            if could:
+                detail = (nvml.detail or "")[:160]
+                _log.warning("gpus_unread node=%s nvml=%s detail=%r", seat.agent.name, nvml.state, detail)
+        elif not could:
+            _log.info("gpus_read_again node=%s nvml=%s", seat.agent.name, nvml.state)
+        seat.nvml = nvml
 
 
 def slot_of(name: str, slots: int) -> int:

@@ -7,18 +7,22 @@ import msgspec
 
 from watchtower.model import Incident, RunState, RunView, Suspect
 
+REFERENCE_SIGNS = 8  # of an incident's uid: what pages show
+
 
 class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent as `watchtower status` shows it; `fresh`: it answered within three intervals."""
+    """One agent as `watchtower status` shows it; `fresh`: it answered within three intervals. Details are one line each."""
 
     node: str
     url: str
     fresh: bool
     answered_at: float | None
     failed: str | None  # of the newest poll: timeout, refused, …
+    failed_detail: str | None
     failing_since: float | None
     agent_version: str | None
     nvml_state: str | None
+    nvml_detail: str | None
 
 
 class WatcherStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,15 +43,24 @@ class WatcherStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunIncident(msgspec.Struct, frozen=True, kw_only=True):
-    """The open incident of a run: its number, who was told, who has taken it on."""
+    """The open incident of a run: its number, the reference that its pages show, who was told, who has taken it on."""
 
     id: int | None
     uid: str
+    reference: str
     phase: str
     severity: str
     told: tuple[str, ...]
     acked_by: str | None
     acked_at: float | None
+
+
+class OtherIncident(RunIncident, frozen=True, kw_only=True):
+    """An open incident that is about no run."""
+
+    subject: str  # "nodes" or "watcher"
+    since: float
+    reason: str
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,13 +69,24 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     watcher: WatcherStatus
     agents: tuple[AgentStatus, ...]
     runs: tuple[dict[str, Any], ...]
+    incidents: tuple[OtherIncident, ...]  # those about no run
+
+
+class PageLine(msgspec.Struct, frozen=True):
+    """One labelled line of a page."""
+
+    label: str
+    text: str
 
 
 class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One run in full, and its open incident."""
+    """One run in full, its open incident, and what a page about it would say now of its cost and of what to do first."""
 
     run: RunView
     incident: RunIncident | None
+    page: tuple[
+        PageLine, ...
+    ] = ()  # burning, checkpoint, NCCL timeout, first: those that there is something to say of
 
 
 class TransitionAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,6 +163,10 @@ class Reads(Protocol):
 
     async def incident(self, number: int) -> IncidentAnswer | None:
         """One incident with its messages."""
+        ...
+
+    def number_of(self, reference: str) -> int | None:
+        """The number of the one open incident whose pages show this reference; None when there is none such."""
         ...
 
     async def ack(self, number: int, by: str) -> AckOutcome:

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from watchtower.metrics import CONTENT_TYPE
 from watchtower.web.access import Access, actor
-from watchtower.web.answers import AckOutcome, Reads
+from watchtower.web.answers import REFERENCE_SIGNS, AckOutcome, Reads
 
 _encode = msgspec.json.Encoder().encode
 _MAX_LIMIT = 1000
@@ -48,8 +48,8 @@ def make_app(reads: Reads, access: Access) -> Starlette:
             Route("/api/v1/runs/{run_id:path}/transitions", reading(api.transitions)),
             Route("/api/v1/runs/{run_id:path}", reading(api.run)),
             Route("/api/v1/incidents", reading(api.incidents)),
-            Route("/api/v1/incidents/{number}", reading(api.incident)),
-            Route("/api/v1/incidents/{number}/ack", acting(api.ack), methods=["POST"]),
+            Route("/api/v1/incidents/{named}", reading(api.incident)),
+            Route("/api/v1/incidents/{named}/ack", acting(api.ack), methods=["POST"]),
         ],
         exception_handlers={HTTPException: _plain_refusal, Exception: _plain_refusal},
     )
@@ -92,11 +92,11 @@ class _Api:
         return _json({"incidents": found})
 
     async def incident(self, request: Request) -> Response:
-        number = _number(request)
+        number = self._number(request)
         return _found(await self._reads.incident(number), f"no incident {number} is known")
 
     async def ack(self, request: Request) -> Response:
-        number = _number(request)
+        number = self._number(request)
         match await self._reads.ack(number, actor(request) or "somebody with the token"):
             case AckOutcome.DONE:
                 return _found(await self._reads.incident(number), f"no incident {number} is known")
@@ -104,6 +104,21 @@ class _Api:
                 return _error(404, f"no incident {number} is known")
             case AckOutcome.OVER:
                 return _error(409, f"incident {number} is over already")
+
+    def _number(self, request: Request) -> int:
+        """By its number, or by the reference that its pages show: that has eight signs, which no number will ever have."""
+        named = request.path_params["named"]
+        if len(named) >= REFERENCE_SIGNS:
+            number = self._reads.number_of(named.lower())
+            if number is None:
+                raise HTTPException(404, f"no open incident {named[:40]!r} is known")
+            return number
+        number = _whole(named)
+        if number is None:
+            raise HTTPException(
+                404, "an incident is known by its number, or by the reference that its pages show"
+            )
+        return number
 
 
 def _guarded(answer: _Answer, refuse: Callable[[Request], tuple[int, str] | None]) -> _Answer:
@@ -119,13 +134,6 @@ def _limit(request: Request) -> int:
     if limit is None or not 1 <= limit <= _MAX_LIMIT:
         raise HTTPException(400, f"limit must be a number from 1 to {_MAX_LIMIT}")
     return limit
-
-
-def _number(request: Request) -> int:
-    number = _whole(request.path_params["number"])
-    if number is None:
-        raise HTTPException(404, "an incident is known by its number")
-    return number
 
 
 def _whole(text: str) -> int | None:
