@@ -36,7 +36,6 @@ def take(
 ) -> None:
     """Take one poll's answer, or its failure, into memory. Taking the same answer twice changes nothing that matters."""
     node = nodes.setdefault(observation.node, NodeMemory(node=observation.node))
-    node.tried_at = observation.at
     reading = observation.reading
     if reading is None:
         node.failed = str(observation.failed)
@@ -49,7 +48,6 @@ def take(
         node.nvml_since = None
     elif node.nvml_since is None:
         node.nvml_since = observation.at
-    node.agent_version, node.agent_started_at = reading.agent_version, reading.agent_started_at
     for rank in reading.ranks:
         if rank.run_id not in runs:
             at = observation.at
@@ -231,7 +229,6 @@ def _take_gpu(
     rank.gpu_index, rank.gpu_model = first.index, first.model
     rank.temperature_c, rank.clock_event_reasons = first.temperature_c, first.clock_event_reasons
     follow_power_limit(rank, first.power_limit_w)
-    rank.gpu_readable = all(gpu.state is GpuState.OK for gpu in gpus)
     if any(gpu.state is GpuState.LOST for gpu in gpus):
         rank.gpu_lost_at = rank.gpu_lost_at if rank.gpu_lost_at is not None else at
     if rank.gpu_lost_at is not None:

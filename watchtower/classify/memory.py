@@ -24,7 +24,6 @@ class RankMemory(msgspec.Struct, kw_only=True):
     gone_at: float | None = None
     exit: ExitReading | None = None
     gpu_lost_at: float | None = None
-    gpu_readable: bool = True
     proc_state: str | None = None
     # learned levels
     working_w: float | None = None  # mean board power while this rank works
@@ -78,7 +77,6 @@ class RunMemory(msgspec.Struct, kw_only=True):
     step: int | None = None
     step_at: float | None = None  # when the newest step came
     total_steps: int | None = None
-    attempt_first_step: int | None = None
     highest_step: int | None = None  # over all attempts
     highest_step_at: float | None = None
     gaps_s: list[float] = []  # between two entries with a new step, newest last
@@ -120,12 +118,9 @@ class NodeMemory(msgspec.Struct, kw_only=True):
 
     node: str
     answered_at: float | None = None
-    tried_at: float | None = None
     failed: str | None = None  # the newest failure, None while it answers
     silent_since: float | None = None
     nvml_state: str = "ok"
     nvml_detail: str | None = None
     nvml_since: float | None = None  # when it was first seen in a state other than ok
-    agent_version: str | None = None
-    agent_started_at: float | None = None
     runs: tuple[str, ...] = ()  # remembered runs that have, or had, ranks there

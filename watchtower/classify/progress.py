@@ -47,7 +47,7 @@ def _take_step(run: RunMemory, step: int, at: float) -> None:
     if run.step is not None and step < run.step and began is not None and run.started_at < began <= at:
         restart(run, began)  # new processes, and steps begin again further back
     if run.step is None or run.step_at is None:
-        run.step, run.step_at, run.attempt_first_step = step, at, step
+        run.step, run.step_at = step, at
     elif step > run.step and at > run.step_at:
         if run.state not in FAULTS:  # how long a fault lasted is nobody's pace
             _learn_gap(run, at - run.step_at, steps=step - run.step, at=at)
@@ -70,7 +70,7 @@ def restart(run: RunMemory, at: float) -> None:
     """Forget what belongs to the attempt that ended; what was learned of the run stays."""
     run.restarts += 1
     run.started_at = at
-    run.step = run.step_at = run.attempt_first_step = None
+    run.step = run.step_at = None
     run.gaps_s.clear()
     run.phase = run.phase_at = run.finished_at = None
     run.slow_since = run.below_floor_since = None
